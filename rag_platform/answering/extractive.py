@@ -44,6 +44,7 @@ from rag_platform.query.section_numbers import (
     is_in_release,
     is_in_sections,
 )
+from rag_platform.retrieval.editions import find_foreign
 from rag_platform.text.dates import find_days, write_alike
 from rag_platform.text.entries import (
     MEMBER_JOINT,
@@ -246,6 +247,7 @@ def score_parts(query: QueryIR, evidence: Sequence[Hit]) -> list[Scored]:
     weigh = _make_weigher(words, weights)
     logs = _find_change_logs(question, evidence)
     topic_factors = dict.fromkeys(logs, constants.OFF_TOPIC_FACTOR)
+    others |= find_foreign(query.original, evidence)
     topic_factors |= dict.fromkeys(others, constants.OFF_TOPIC_FACTOR**2)
     entries = _read_sections(question, evidence, passages, find)
     if releases := [] if entries else _read_releases(subject_of(query), evidence, passages, find):

@@ -24,6 +24,7 @@ from rag_platform.answering.extractive import count_own_words
 from rag_platform.answering.quotable import read_layout
 from rag_platform.ir import Hit, QueryIR
 from rag_platform.protocols import Vectors
+from rag_platform.retrieval.editions import find_foreign
 from rag_platform.text.dates import MONTHS, find_days, read_han, write_alike
 from rag_platform.text.markdown_blocks import cells
 from rag_platform.text.passages import units
@@ -281,8 +282,10 @@ def _check(
     if asked and "release" not in asked[0] and not _VERSION.search(text):
         return ("the question asks for a version, and the answer has none",)
     table = _TABLE.match(answer)
-    missing = _find_missing_code(question, cited, passages) or _find_missing_post(
-        question, text, cited
+    missing = (
+        _find_missing_code(question, cited, passages)
+        or _find_missing_post(question, text, cited)
+        or _find_foreign_word(question, passages)
     )
     if not missing and not query.rewrites:  # the passages may have a word of a phrasing for it
         missing = _find_missing_phrase(question, text, passages) or (
@@ -309,6 +312,27 @@ def _find_missing_code(question: str, cited: Sequence[Hit], passages: Sequence[H
         for hits in (cited, passages)
     )
     return next((code for code in codes if code in every and code not in own), "")
+
+
+def _find_foreign_word(question: str, passages: Sequence[Hit]) -> str:
+    """A word of a question that, of the passages, only those about other products have than the one
+    it names, as `license`; empty otherwise.
+    """
+    if not (foreign := find_foreign(question, passages)):
+        return ""
+    own, others = (
+        "\n".join(
+            f"{_name_place(hit)}\n{hit.chunk_text}"
+            for n, hit in enumerate(passages)
+            if (n in foreign) == is_other
+        )
+        for is_other in (False, True)
+    )
+    for _, start, end in _list_words(question):
+        terms = question_terms(question[start:end])
+        if not terms.find_in(own) and terms.find_in(others) == terms.terms:
+            return question[start:end]
+    return ""
 
 
 def _find_missing_property(question: str, answer: str, passages: Sequence[Hit]) -> str:

@@ -25,6 +25,8 @@ from rag_platform.config.yaml_files import packaged_yaml
 from rag_platform.ir import Hit, State
 from rag_platform.protocols import Vectors
 from rag_platform.query.section_numbers import find_asked_releases, is_about_releases
+from rag_platform.retrieval.editions import name_products
+from rag_platform.retrieval.product_versions import GENERIC
 from rag_platform.retrieval.signals import SearchSignals, find_choosing, with_headings
 from rag_platform.text.dates import find_dates, write_alike
 from rag_platform.text.scripts import UNSPACED, has_han, is_wide
@@ -87,10 +89,12 @@ def read_signals(question: str, searches: Sequence[SearchSignals], hits: Sequenc
     texts = [write_alike(with_headings(hit), question) for hit in first]
     read = searches[1:] or searches
     wide = bool(hits) and is_wide(hits[0].chunk_text)
-    both_mixed = bool(hits) and has_han(question) and has_han(hits[0].chunk_text)
+    compare = bool(hits) and has_han(question) and has_han(hits[0].chunk_text)
     if chosen := find_choosing(question, first):  # whose path names its product
         texts = [f"{hit.source_uri}\n{text}" for hit, text in zip(first, texts, strict=True)]
-    same_script = [item.without(chosen) for item in read if both_mixed or item.wide == wide]
+        # `urllib3 2.0 改了什么` has no other words than these names
+        compare = compare or is_about_releases(question)
+    same_script = [item.without(chosen) for item in read if compare or item.wide == wide]
     passages = "\n".join([*texts, *(hit.source_uri for hit in first)])
     # Chinese texts transliterate the names of a Latin question
     names_compare = is_wide(question) or not wide
@@ -108,22 +112,30 @@ def read_signals(question: str, searches: Sequence[SearchSignals], hits: Sequenc
 
 
 def _lacks_release(question: str, hits: Sequence[Hit]) -> bool:
-    """True for a question about a release of a product that names documents, of which none of the
-    first hits has the version: Black's `older than Click 7.0` is no answer about commander 7.0.
+    """True for a question about a release of a product, of which none of the first hits has the
+    version, where a document is named for it or several products are found: Black's `older than
+    Click 7.0` is no answer about commander 7.0. The hits of other products must have both in one
+    line.
     """
     if not is_about_releases(question):
         return False
     names = [f"{hit.source_uri}\n{hit.doc_title}" for hit in hits]
-    texts = [f"{name}\n{with_headings(hit)}" for name, hit in zip(names, hits, strict=True)]
+    several = len({name_products(hit.source_uri, hit.doc_title) for hit in hits} - {()}) > 1
     for written in find_asked_releases(question):
         words = question.partition(written)[0].split()
-        if not words or words[-1].lower() in WEAK_WORDS:
+        if not words or words[-1].lower() in WEAK_WORDS | GENERIC:
             continue
         product = re.compile(rf"(?<![^\W_]){re.escape(words[-1])}(?![^\W\d_])", re.IGNORECASE)
-        if any(map(product.search, names)) and not any(
-            product.search(text) and not _share_numbers_absent(written.strip("vV"), text)
-            for text in texts[:READ_HITS]
-        ):
+        if not several and not any(map(product.search, names)):
+            continue
+        version = written.strip("vV")
+        for name, hit in zip(names, hits[:READ_HITS], strict=False):
+            text = with_headings(hit)  # `urllib3 1.x` in a line of another product has no 1.0.3
+            lines = text.replace(".x", "").splitlines()
+            places = [f"{name}\n{text}"] if product.search(name) else filter(product.search, lines)
+            if not all(_share_numbers_absent(version, it) for it in places):
+                break
+        else:
             return True
     return False
 

@@ -14,19 +14,23 @@ import functools
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
+from operator import attrgetter
 from typing import NamedTuple
 
 from rag_platform.ir import Hit, Json
 from rag_platform.retrieval.constants import SAME_EDITION
 from rag_platform.retrieval.hydration import overlap
 from rag_platform.retrieval.product_versions import (
+    GENERIC,
     KIND,
+    SUFFIX,
     asks_for_older,
     components,
     find_asked_versions,
     is_of_other,
 )
 from rag_platform.text.dates import MONTHS, find_dates
+from rag_platform.text.scripts import CJK
 from rag_platform.text.term_overlap import question_terms
 
 HEAD_CHARS = 400  # of a document, which may tell its edition
@@ -61,6 +65,11 @@ _ENDS = re.compile(
     r"(?:\b(?:expir|until\b|valid (?:to|through)\b|end date)|有效期至|有效期截|截止|到期|失效).*",
     re.IGNORECASE,
 )
+# names of files about a product as a whole
+_OF_PRODUCT = re.compile(
+    r"(?<![a-z])(?:readme|changes|history|change[-_ ]?log|release[-_ ]?notes)(?![a-z])|更新日志"
+)
+_WORD = re.compile(rf"[{CJK}]|[^\W_{CJK}]+")
 _DATE_FIELDS = "effective effective_date revised updated last_updated lastmod date".split()
 _YEAR = re.compile(r"(?<![\d.,])(?:19|20)\d\d(?![\d.,]\d|\d)(?: ?年)?")
 _BEFORE = re.compile(r"\b(?:before|prior to|until) $")
@@ -137,7 +146,7 @@ def find_asked_edition(question: str) -> Asked | None:
 def name_document(path: str, title: str) -> tuple[str, str]:
     """The name and title of a document without what tells its edition."""
     name = path.lower().rpartition("/")[2]
-    return _strip_edition(re.sub(r"\.[a-z]\w*$", "", name)), _strip_edition(title.lower())
+    return _strip_edition(SUFFIX.sub("", name)), _strip_edition(title.lower())
 
 
 @functools.lru_cache(maxsize=4096)
@@ -145,6 +154,44 @@ def _strip_edition(text: str) -> str:
     for pattern in (_DATE_IN_NAME, _VERSION_IN_NAME, _STALE, _STATE):
         text = pattern.sub(" ", text)
     return " ".join(re.findall(r"[^\W_]+", text))
+
+
+def find_foreign(question: str, hits: Sequence[Hit]) -> set[int]:
+    """The places of the hits without the name of the product that the question is about, where it
+    names exactly one that has a README or change log: the installation of Got does not answer `How
+    do I install Koa?`.
+    """
+    asked = _join_words(question)
+    products = {name for hit in hits for name in name_products(hit.source_uri, hit.doc_title)}
+    named = {name for name in products if name in asked}
+    longest = [name for name in named if not any(name != it and name in it for it in named)]
+    if len(longest) != 1:
+        return set()
+    fields = attrgetter("source_uri", "doc_title", "section_path", "chunk_text")
+    texts = (_join_words("\n".join(fields(hit))) for hit in hits)
+    return {place for place, text in enumerate(texts) if longest[0] not in text}
+
+
+@functools.lru_cache(maxsize=4096)
+def name_products(path: str, title: str) -> tuple[str, ...]:
+    """The product of a README or change log: the rest of its file name, else the folder, and the
+    title; empty for other files, which are about a topic.
+    """
+    folder, _, file = path.lower().rpartition("/")
+    own, count = _OF_PRODUCT.subn(" ", SUFFIX.sub("", file))
+    if not count:
+        return ()
+    names = []
+    for text in (own, folder.rpartition("/")[2], _OF_PRODUCT.sub(" ", title.lower())):
+        words = [it for it in _strip_edition(text).split() if not it.isdecimal()]
+        names.append("" if GENERIC.issuperset(words) else _join_words(" ".join(words)))
+    own, folder, title = names
+    return tuple(filter(None, (own or folder, title)))
+
+
+def _join_words(text: str) -> str:
+    """The words in lower case between spaces, so that names are only found as whole words."""
+    return f" {' '.join(_WORD.findall(text.lower()))} "
 
 
 def read_edition(

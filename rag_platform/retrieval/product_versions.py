@@ -48,7 +48,7 @@ _IN_PATH = re.compile(
 )
 _UNRELEASED = {"main", "master", "next", "dev"}
 _HAN_EDITION = re.compile(f"(?<=第)[{HAN_DIGITS}](?=版)")
-_SUFFIX = re.compile(r"\.[a-z]\w*$")
+SUFFIX = re.compile(r"\.[a-z]\w*$")
 _WORD = re.compile(r"[^\W\d_]+")
 # words before the number of a part or a place
 _PARTS = frozenset(
@@ -57,7 +57,7 @@ _PARTS = frozenset(
     " 图 表 章 节 课".split()
 )
 # words that name no product
-_GENERIC = FUNCTION_WORDS | frozenset(
+GENERIC = FUNCTION_WORDS | frozenset(
     "v ver version versions release releases rel branch edition doc docs documentation manual"
     " manuals guide api html en zh".split()
 )
@@ -125,7 +125,7 @@ def find_asked_versions(question: str) -> tuple[Asked, ...]:
     introduced_at = {found.end() for found in _INTRODUCED.finditer(lowered)}
     for match in _ASKED.finditer(lowered):
         word, mark, tail = match["word"] or "", match["mark"] or "", match["tail"] or ""
-        product = "" if word in _GENERIC or not word.isascii() else word
+        product = "" if word in GENERIC or not word.isascii() else word
         part = mark.startswith("第") and not tail
         if part or word in _PARTS or word[-1:] in _PARTS or _is_date(match["version"]):
             continue
@@ -282,7 +282,7 @@ class ProductVersions:
             return True
         # `OAuth 2.0` is no `v2/`, and `TLS 1.3` no `1.3/` where few texts are about TLS
         fits = asked.marked or ("." in asked.version and "." in number)
-        is_bare = fits and _GENERIC.issuperset(_WORD.findall(path[self._root :]))
+        is_bare = fits and GENERIC.issuperset(_WORD.findall(path[self._root :]))
         return is_bare and self._share(asked.product) >= PRODUCT_SHARE
 
 
@@ -320,7 +320,7 @@ def is_of_other(question: str, number: str, hits: Collection[Hit]) -> bool:
         return is_version and name[-2:] not in names and tag_word(name)[0] == "n"
     word = before[1].lower()  # `the leave policy of 2019` too, without a capital
     may_name = not _VERB.fullmatch(word) if is_version else word != before[1]
-    return may_name and word not in names and word not in _GENERIC and word not in WEAK_WORDS
+    return may_name and word not in names and word not in GENERIC and word not in WEAK_WORDS
 
 
 def has_versions(hits: Iterable[Hit]) -> bool:
@@ -400,7 +400,7 @@ def _read_versions(lowered: str, start: int = 0) -> Iterator[tuple[Family, str, 
         if before[-1:] in ("", "/") and "/" not in after and bare:
             yield _NUMBERED, number, match
         else:
-            rest = _SUFFIX.sub("", after.partition("/")[0])
+            rest = SUFFIX.sub("", after.partition("/")[0])
             yield (before + _docusaurus(match), rest), number, match
 
 
@@ -449,6 +449,6 @@ def _name_products(family: Family) -> set[str]:
     before, after = family
     *above, name = before.split("/")
     for part in (f"{name} {after}", *reversed(above)):
-        if names := set(_WORD.findall(part)) - _GENERIC:
+        if names := set(_WORD.findall(part)) - GENERIC:
             return names
     return set()

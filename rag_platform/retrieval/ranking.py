@@ -19,6 +19,7 @@ from rag_platform.retrieval import reranking
 from rag_platform.retrieval.editions import (
     Asked,
     Edition,
+    find_foreign,
     find_named_edition,
     has_editions,
     is_to_come,
@@ -147,6 +148,8 @@ def rank(
                 )
         if (threshold := s.request.score_threshold) is not None:
             hits = [hit for hit in hits if hit.score >= threshold]
+        foreign = find_foreign(s.request.text, hits)
+        hits = [hits[n] for n in sorted(range(len(hits)), key=foreign.__contains__)]
         hits = reranking.renumber(_select_shown(s, hits, top_k, span))
         s.flags.update(rerank_applied=source == "rerank", effective_rank_source=source)
         span.set(

@@ -352,6 +352,21 @@ def test_an_answer_without_the_code_of_another_passage_is_told(
     assert find_doubts(query, f"{text} [1]", [hit(text, "B603"), hit(first)]) == ()
 
 
+def test_a_word_that_only_another_product_has_is_told() -> None:
+    passages = [
+        dataclasses.replace(hit(text), source_uri=path, doc_title=title)
+        for path, title, text in (
+            ("koa/README.md", "Koa", "Koa needs Node 18."),
+            ("got/README.md", "Got", "Got has the MIT license."),
+        )
+    ]
+    for asked, told in (("license does Koa", "license"), ("Node does Koa", ""), ("Node has", "")):
+        query = prepare(f"What {asked} need?", Limits())
+        warning = f"what was found does not speak of “{told}”"
+        found = find_doubts(query, "Koa needs Node 18. [1]", passages)
+        assert found == ((warning,) if told else ())
+
+
 HIT = Hit(1, "c1", 1.0, "hybrid", "d", "d@1", "minutes.md", "minutes.md", "Minutes", "", 1, "")
 
 

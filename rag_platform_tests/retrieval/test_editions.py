@@ -14,6 +14,7 @@ from rag_platform.retrieval.editions import (
     Asked,
     Edition,
     find_asked_edition,
+    find_foreign,
     find_named_edition,
     has_editions,
     list_others,
@@ -306,3 +307,35 @@ def test_a_version_that_is_to_come_is_told(shelf: Any, tmp_path: Path) -> None:
     )
     later = answer(library, QueryRequest("How many days of annual leave will there be from 2099?"))
     assert {Path(it.source_uri).stem for it in later.citations} == {"leave-2099-03-01"}
+
+
+@pytest.mark.parametrize(
+    ("question", "foreign"),
+    [
+        ("How do I install Koa?", {1, 2, 4}),
+        ("Koa怎么安装", {1, 2, 4}),
+        ("How do I install socket.io?", {0, 1, 2, 3}),
+        ("How do I install got with Koa?", set()),  # two products
+        ("How do I set the port?", set()),  # a page is about a topic
+        ("How do I install Express?", set()),
+        ("How do I use koality?", set()),
+    ],
+)
+def test_passages_without_the_product_that_is_asked_for(question: str, foreign: set[int]) -> None:
+    hits = [
+        Hit(n, f"c{n}", 1.0, "hybrid", path, "v", path, path, title, "", 1, text)
+        for n, path, title, text in (
+            (1, "js/koa-2.0/README.md", "", "Run npm install."),
+            (2, "js/got/readme.md", "Human-friendly requests", "Run npm install."),
+            (3, "guide/port.md", "Port", "Koala is set."),
+            (4, "guide/middleware.md", "Middleware", "As in Koa, it is a function."),
+            (5, "docs/CHANGELOG.md", "Socket.IO", "Fixed."),
+        )
+    ]
+    assert find_foreign(question, hits) == foreign
+
+
+def test_names_in_long_texts_are_found_in_linear_time() -> None:
+    path = f"{'change-' * 20_000}/README.md"
+    hit = Hit(1, "c1", 1.0, "hybrid", "d", "v", path, path, "更" * 100_000, "", 1, "")
+    assert find_foreign("How do I install Koa?", [hit]) == set()
