@@ -102,7 +102,6 @@ def inbox(
             sync=True,
             settle_seconds=root.settings.inbox_settle_seconds,
             moved=_was_inbox(root, name),
-            retry_broken=False,
         )
         try:
             reception = receive([root.store.inbox_dir / name], name, root.workspace(name), options)

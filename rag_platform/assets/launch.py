@@ -213,18 +213,13 @@ def ingest(work: Work) -> Outcome:
     """Process the job's versions, then release the live ones."""
     run_documents(work)
     reason = release(work)  # gives up what it cannot prove
-    return ("failed", reason) if reason else _describe_failed(work)
+    return ("failed", reason) if reason else jobs.judge(work.job, work.root.ledger)
 
 
 def run_range(work: Work) -> Outcome:
     """Process the versions of a range; the job that it belongs to makes the release."""
     run_documents(work)
-    return _describe_failed(work)
-
-
-def _describe_failed(work: Work) -> Outcome:
-    failed = _list_failed(work)
-    return ("partly", jobs.describe_failures(failed, work.job.job_id)) if failed else ("done", "")
+    return jobs.judge(work.job, work.root.ledger)
 
 
 def _list_failed(work: Work) -> list[JobItem]:

@@ -15,6 +15,7 @@ from rag_platform.errors import DocumentError, RagError, disk_full
 from rag_platform.indexes.embedding import EmbeddingReport
 from rag_platform.ingestion.embedding_batches import Batch
 from rag_platform.ingestion.request import IngestionTotals, Request, VersionRun
+from rag_platform.intake.receiving import failure_profile
 from rag_platform.ir import Json, StageOutcome, Version
 from rag_platform.observability import faults, tracing
 from rag_platform.releases.version_bundles import push_versions
@@ -139,7 +140,7 @@ class Committer:
                 code,
                 reason,
                 max_attempts=self._request.workspace.settings.jobs.max_attempts,
-                profile=self._profile,
+                profile=failure_profile(self._request.workspace),
             )
         self.settled.add(version.version_id)
         self._totals.failures.append((version.source_uri, code, reason))

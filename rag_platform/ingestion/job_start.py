@@ -93,11 +93,12 @@ def start_ingest(
         ledger.update_job(job.job_id, trace_id=trace_id)
     if release or jobs.left_runs_open(namespace, ledger):
         return jobs.launch(job, workspace.settings, workspace.store)
-    failed = [item for item in items if item.state in _BAD_STATES]
+    state, reason = jobs.judge(job, ledger)
     ledger.update_job(
         job.job_id,
-        state="partly" if failed else "done",
-        reason=jobs.describe_failures(failed, job.job_id) if failed else "",
+        state=state,
+        reason=reason,
+        result={"release": "nothing changed"},
         started_at=now(),
         ended_at=now(),
     )
@@ -196,10 +197,9 @@ def _stale_items(namespace: str, workspace: Workspace) -> list[JobItem]:
     """Items of the live versions that another config built. Given-up versions are listed with the
     reason, but not queued.
     """
-    profile = _profile(workspace)
     return [
-        given_up_item(version) if is_given_up(version, profile) else _queued_item(version)
-        for version in stale_versions(workspace.ledger, namespace, profile)
+        given_up_item(version) if is_given_up(version, workspace) else _queued_item(version)
+        for version in stale_versions(workspace.ledger, namespace, _profile(workspace))
     ]
 
 
@@ -433,8 +433,7 @@ def ingest_data(job: Job, root: DataRoot, seconds: float) -> Json:
     items = root.ledger.job_items(job.job_id)
     succeeded = [item for item in items if item.state in ("done", "skipped")]
     failed = [item for item in items if item.state in _BAD_STATES]
-    told = root.ledger.find_told(job) if job.args.get("sync") else set()
-    lasting = {item.source_uri for item in failed if item.source_uri in told and _lasts(item)}
+    lasting = jobs.find_told_before(job, root.ledger)
     failed.sort(key=lambda item: item.source_uri in lasting)  # new failures first
     ignored = [item for item in items if item.decision == "ignored"]
     decisions = Counter(item.decision for item in succeeded)
@@ -477,11 +476,6 @@ def ingest_data(job: Job, root: DataRoot, seconds: float) -> Json:
         "seconds": round(seconds, 3),
     }
     return {"markdown": _ingest_markdown(data, job), **data}
-
-
-def _lasts(item: JobItem) -> bool:
-    """True for a failure that is the same at every sync until somebody does something about it."""
-    return item.state == "dead" or item.code in {*NEEDS_ANOTHER_FILE, "unreadable"}
 
 
 def _pick(item: JobItem, *names: str) -> Json:

@@ -93,7 +93,7 @@ def plan(namespace: str, workspace: Workspace, *, full: bool = False) -> Rebuild
     stale = [
         v for _, v in live if v.profile != profiles["embeddings"] or _is_lost(builds[v.version_id])
     ]
-    given_up = [v for v in stale if is_given_up(v, profiles["embeddings"])]
+    given_up = [v for v in stale if is_given_up(v, workspace)]
     due = [v for v in stale if v not in given_up]
     release, reason = _choose_release(namespace, workspace, live, due, full)
     wanted = [v for _, v in live] if release == "full" else due  # a full release needs all vectors

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from rag_platform.config.profiles import stage_profiles, strategy_config_id
-from rag_platform.config.settings import Settings
+from rag_platform.config.settings import Settings, fingerprint
 from rag_platform.errors import (
     NEEDS_ANOTHER_FILE,
     DocumentError,
@@ -32,6 +32,7 @@ from rag_platform.ir import Document, Json, Version
 from rag_platform.ledger.ledger import Ledger
 from rag_platform.ledger.schema import JobItem, Source, now
 from rag_platform.loaders.decoding import codec_of
+from rag_platform.observability.build import build_info
 from rag_platform.storage.blobs import push_raw
 from rag_platform.storage.store import sha256_file
 from rag_platform.text.wording import pluralise
@@ -66,8 +67,6 @@ class ReceiveOptions(SourceOptions):
     metadata: Json = field(default_factory=dict)
     policy: str = "skip"  # skip | new_version
     sync: bool = False
-    # whether a file that only another one could mend is tried again before it is given up
-    retry_broken: bool = True
     # whether a sync may retire most or all documents of a source
     retire_all: bool = False
 
@@ -260,10 +259,10 @@ def _decide_file(
             revision=recorded.revision + (decision == "new_version"),
             counts=recorded.counts,
         )
-        in_vain = is_given_up(recorded, state.profile) or (
-            not options.retry_broken
-            and _has_failed_with(recorded, state.profile)
+        in_vain = is_given_up(recorded, workspace) or (
+            options.sync
             and recorded.code in NEEDS_ANOTHER_FILE
+            and _has_failed_before(recorded, workspace)
         )
         if decision == "continue" and in_vain and not file.explicit:
             return _Decision(given_up_item(recorded), (document, recorded))
@@ -285,14 +284,24 @@ def _decide_file(
     return _Decision(item, (document, recorded) if needs_update else None, edited=edited)
 
 
-def is_given_up(version: Version, profile: str) -> bool:
-    """True for a version that failed too often under this profile; retried only on request."""
-    return version.status == "dead" and _has_failed_with(version, profile)
+def is_given_up(version: Version, workspace: Workspace) -> bool:
+    """True for a version that failed too often under this config; retried only on request."""
+    return version.status == "dead" and _has_failed_before(version, workspace)
 
 
-def _has_failed_with(version: Version, profile: str) -> bool:
+def _has_failed_before(version: Version, workspace: Workspace) -> bool:
+    profile = failure_profile(workspace)
     failed = version.status in ("failed", "dead")
     return failed and version.counts.get("failed_profile", profile) == profile
+
+
+def failure_profile(workspace: Workspace) -> str:
+    """Under what a version failed: with another config, other limits or another version of the
+    program it may succeed.
+    """
+    limits = workspace.settings.limits.model_dump(mode="json")
+    embeddings = stage_profiles(workspace.strategy)["embeddings"]
+    return fingerprint(embeddings, limits, build_info(), length=12)
 
 
 def given_up_item(version: Version) -> JobItem:
@@ -302,7 +311,7 @@ def given_up_item(version: Version) -> JobItem:
         if version.code in NEEDS_ANOTHER_FILE
         else f"`rag jobs retry --all --namespace {version.namespace}` tries again"
     )
-    reason = f"{version.reason} (given up after {version.attempts} failed runs; {remedy})"
+    reason = f"{version.reason} (given up at attempt {version.attempts}; {remedy})"
     return JobItem(
         version.source_uri, version.doc_id, version.version_id, "dead", "dead", version.code, reason
     )

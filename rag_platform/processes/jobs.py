@@ -186,6 +186,31 @@ def describe_failures(failed: Sequence[JobItem], job_id: str) -> str:
     return f"{count}; {retry} {len(failed) - lasting} of them again; of the others {_MEND}"
 
 
+def judge(job: Job, ledger: Ledger) -> tuple[str, str]:
+    """(state, reason) of a job that went through its documents: `partly` if any failed, except as
+    an earlier sync told.
+    """
+    failed = ledger.failed_job_items(job.job_id)
+    if not failed:
+        return "done", ""
+    if len(find_told_before(job, ledger)) == len(failed):
+        return "done", f"{pluralise(len(failed), 'document')} failed as before"
+    return "partly", describe_failures(failed, job.job_id)
+
+
+def find_told_before(job: Job, ledger: Ledger) -> set[str]:
+    """The source_uris of a sync's failures that an earlier one told, and that stay the same until
+    somebody does something about them.
+    """
+    told = ledger.find_told(job) if job.args.get("sync") else set()
+    return {
+        item.source_uri
+        for item in (ledger.failed_job_items(job.job_id) if told else ())
+        if item.source_uri in told
+        and (item.state == "dead" or item.code in {*NEEDS_ANOTHER_FILE, "unreadable"})
+    }
+
+
 # --- orphaned jobs ------------------------------------------------------------------------------
 
 

@@ -21,6 +21,7 @@ from rag_platform.documents.provenance import UNREADABLE
 from rag_platform.errors import NotFoundError, RagError, ReleaseError
 from rag_platform.indexes.catalog import CatalogReader
 from rag_platform.indexes.embedding_cache import EmbeddingCache
+from rag_platform.intake.receiving import failure_profile
 from rag_platform.ir import Document, Json, Version
 from rag_platform.ledger.ledger import Ledger
 from rag_platform.ledger.schema import Release
@@ -282,7 +283,7 @@ def _give_up(unproved: Mapping[str, str], namespace: str, workspace: Workspace) 
             version_id,
             NOT_PROVED,
             why,
-            profile=profile,
+            profile=failure_profile(workspace),
             back_to=before.version_id if before else None,
             title=titles.get(doc_id),
         ):

@@ -21,7 +21,13 @@ from rag_platform.ingestion.batches import ingest_versions, stale_versions
 from rag_platform.ingestion.committing import is_transient
 from rag_platform.ingestion.request import Hooks
 from rag_platform.intake.isolation import pool
-from rag_platform.intake.receiving import ReceiveOptions, given_up_item, is_given_up, receive
+from rag_platform.intake.receiving import (
+    ReceiveOptions,
+    failure_profile,
+    given_up_item,
+    is_given_up,
+    receive,
+)
 from rag_platform.ir import EmbedderInfo
 from rag_platform.protocols import Vectors
 from rag_platform.providers.hashing import Hashing
@@ -285,7 +291,7 @@ def test_what_failed_in_three_runs_is_left_alone_until_something_changes(
     assert moody.receive() == []
     (item,) = moody.reception.items
     assert (item.decision, item.state, item.code) == ("dead", "dead", "broken_file")
-    assert item.reason == "nothing to read (given up after 3 failed runs; mend or replace the file)"
+    assert item.reason == "nothing to read (given up at attempt 3; mend or replace the file)"
     assert moody.ledger.version(version_id).status == "dead"
 
     # a person names the file
@@ -319,15 +325,20 @@ def test_what_failed_in_three_runs_is_left_alone_until_something_changes(
 def test_a_live_version_that_a_new_config_cannot_read_is_told_and_not_tried(moody: Try) -> None:
     (version_id,) = moody.receive(good="Fine.")
     moody.run([version_id])
+    workspace = Workspace(**moody.parts)
     for _ in range(3):
         moody.ledger.fail(
             version_id,
             "broken_file",
             "the new loader cannot read it",
             max_attempts=3,
-            profile="new",
+            profile=failure_profile(workspace),
         )
     version = moody.ledger.version(version_id)
     assert [v.version_id for v in stale_versions(moody.ledger, "default", "new")] == [version_id]
-    assert is_given_up(version, "new") and not is_given_up(version, "newer")
+    assert is_given_up(version, workspace)
+    settings = workspace.settings
+    roomier = settings.limits.model_copy(update={"max_pages": 9000})
+    roomy = settings.model_copy(update={"limits": roomier})
+    assert not is_given_up(version, Workspace(**{**moody.parts, "settings": roomy}))
     assert (given_up_item(version).state, given_up_item(version).doc_id) == ("dead", version.doc_id)

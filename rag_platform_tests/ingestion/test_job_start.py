@@ -182,6 +182,10 @@ def test_a_sync_tells_a_lasting_failure_again_but_alarms_only_once(desk: Any) ->
     empty.write_bytes(b"")
     assert sync() == (3, 1, 0, ["docs/empty.md"])
     assert sync() == (0, 1, 1, ["docs/empty.md"])
+    with desk.ledger() as ledger:  # it is not tried again, and nothing is wrong with the job
+        (second, first) = ledger.jobs()
+        assert (first.state, second.state) == ("partly", "done")
+        assert second.reason == "1 document failed as before" and second.args["version_ids"] == []
     assert "- failed as before: docs/empty.md" in desk.call("ingest", desk.docs, "--sync").said
     odd.write_bytes(b"\n")
     assert sync() == (3, 2, 1, ["docs/odd.md", "docs/empty.md"])
@@ -220,7 +224,7 @@ def test_a_file_that_was_given_up_waits_for_a_person(desk: Any) -> None:
             third.data["skipped"],
             third.data["release_id"],
         ) == (3, 1, 1, release)
-        assert "given up after 2 failed runs" in third.data["failures"][0]["reason"]
+        assert "given up at attempt 2" in third.data["failures"][0]["reason"]
         job = ledger.job(third.data["job_id"])
         # nothing was started
         assert job.state == "partly" and job.args["version_ids"] == [] and job.pid == 0
