@@ -61,7 +61,7 @@ class Options(BaseModel):
     until: date | None = Field(default=None, description="Only documents of this day or earlier.")
 
 
-class Question(Options):
+class Question(Options, extra="forbid"):
     """A question with its free filters as a JSON object."""
 
     filters: dict[str, Any] = Field(default={}, description="Filters by field.")

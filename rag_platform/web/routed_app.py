@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from typing import Any
 
-from fastapi import FastAPI, Request
+from fastapi import Depends, FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
@@ -56,25 +57,52 @@ def build_app(library: Library) -> FastAPI:
     for module in (preferences, *_SUBJECTS):
         app.include_router(module.pages, include_in_schema=False)
     for module in _SUBJECTS:
-        app.include_router(module.api, prefix="/api")
+        app.include_router(module.api, prefix="/api", dependencies=[Depends(_refuse_typos)])
     for kind in (RagError, HTTPException, Exception):
         app.add_exception_handler(kind, error_response)
     app.add_exception_handler(RequestValidationError, _validation_error_response)
     return app
 
 
-def _describe(item: Any) -> str:
+def _refuse_typos(request: Request) -> None:
+    """Refuse query parameters that a route does not take, which would change nothing."""
+    known = {*_names(_query_fields(request.scope["route"].dependant))}
+    if unknown := [name for name in request.query_params if name not in known]:
+        raise InputError(
+            f"the address takes no {unknown[0][:80]!r}; known: {_list(known)}",
+            code="invalid_arguments",
+        )
+
+
+def _query_fields(dependant: Any) -> Iterator[Any]:
+    yield from dependant.query_params
+    for part in dependant.dependencies:
+        yield from _query_fields(part)
+
+
+def _names(fields: Iterable[Any]) -> Iterator[str]:
+    """The names of fields, and instead of a model those of its fields."""
+    for field in fields:
+        yield from getattr(field.field_info.annotation, "model_fields", [field.alias])
+
+
+def _list(names: Iterable[str]) -> str:
+    return ", ".join(sorted(names)) or "none"
+
+
+def _describe(item: Any, request: Request) -> str:
     """What is wrong with one part of a request: its place, the rule and what was given."""
     where = ".".join(map(str, item["loc"][1:])) or item["loc"][0]
     if item["type"] == "json_invalid":
         return f"the body is not JSON, from character {where} on: {item['ctx']['error']}"
     if item["type"] == "extra_forbidden":
+        known = _list(_names(request.scope["route"].dependant.body_params))
         hint = "; a library is named in the address, ?namespace=NAME" * (where == "namespace")
-        return f"the body takes no {where!r}{hint}"
+        return f"the body takes no {where[:80]!r}; known: {known}{hint}"
     return f"{where}: {item['msg']} (given: {str(item['input'])[:80]!r})"
 
 
 def _validation_error_response(request: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)
-    problems = "; ".join(map(_describe, error.errors()))
+    problems = "; ".join(_describe(item, request) for item in error.errors())
     return error_response(request, InputError(problems, code="invalid_arguments"))

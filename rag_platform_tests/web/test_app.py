@@ -216,8 +216,25 @@ def test_errors_are_json_for_programs_and_a_page_for_people(browser: TestClient)
     assert body.json()["message"] == "the body is not JSON, from character 0 on: Expecting value"
     named = browser.post("/api/ingest", json={"url": "http://a.example", "namespace": "notes"})
     assert named.json()["message"] == (
-        "the body takes no 'namespace'; a library is named in the address, ?namespace=NAME"
+        "the body takes no 'namespace'; known: path, tags, url; a library is named in the address,"
+        " ?namespace=NAME"
     )
+    for address, body in (
+        ("/api/documents/a/delete", {"confrim": "x"}),
+        ("/api/expectations", {"q": "a", "namespace": "notes", "chunk": "b"}),
+        ("/api/eval/runs", {"dataset": "a", "metrics": []}),
+        ("/api/ask", {"q": "a", "topk": 3}),
+    ):
+        refused = browser.post(address, json=body)
+        name = list(body)[-1]
+        assert refused.status_code == 400
+        assert refused.json()["message"].startswith(f"the body takes no {name!r}; known: ")
+    typo = browser.get("/api/documents/a/text?namespce=notes&max_chars=10")
+    assert (typo.status_code, typo.json()["message"]) == (
+        400,
+        "the address takes no 'namespce'; known: cursor, max_chars, namespace, version_id",
+    )
+    assert browser.get("/api/status?a=1").json()["message"].endswith("; known: none")
     person = browser.get("/?namespace=nothing&q=x", headers=HTML)
     assert person.status_code == 404
     assert "nothing" in person.text

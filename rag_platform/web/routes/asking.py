@@ -115,7 +115,7 @@ def get_replay(
     return replay_question(library, trace_id, published=release == "published")
 
 
-class Expected(BaseModel):
+class Expected(BaseModel, extra="forbid"):
     """What to expect of a question: that a chunk is found, or without one a refusal."""
 
     q: str = Field(min_length=1, max_length=4000)

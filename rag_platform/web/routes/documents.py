@@ -275,7 +275,7 @@ def _read_view(lease: Lease, store: Store, version: ir.Version, chunk_id: str) -
     return next((it for it in read_records(path, ir.View) if it.chunk_id == chunk_id), None)
 
 
-class Deletion(BaseModel):
+class Deletion(BaseModel, extra="forbid"):
     """What to delete, and the code of the plan that was shown."""
 
     version_id: str | None = Field(default=None, max_length=400)

@@ -70,7 +70,7 @@ def _filter_cases(
 CaseFilterOf = Annotated[CaseFilter, Depends(_filter_cases)]
 
 
-class RunChoice(BaseModel):
+class RunChoice(BaseModel, extra="forbid"):
     """What to evaluate, and how to measure it; `/api/eval/choices` lists the valid names."""
 
     dataset: str = Field(min_length=1, max_length=200)
