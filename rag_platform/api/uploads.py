@@ -43,7 +43,8 @@ def keep_upload(settings: Settings, files: Sequence[tuple[str, BinaryIO]]) -> Up
             " (server.http.max_upload_files)",
             code="too_many_files",
         )
-    names = [file_name(name) for name, _ in files]
+    # the job tells of those that no loader reads; the others need not be chosen again
+    names = [file_name(name, needs_suffix=False) for name, _ in files]
     if twice := sorted({name for name in names if names.count(name) > 1}):
         raise InputError(
             f"two of the files are called {twice[0]!r}; rename one, or name their folder instead",

@@ -150,14 +150,15 @@ def parse_input(
     return Content(file_name(filename or ""), (content or "").encode())
 
 
-def file_name(given: str) -> str:
+def file_name(given: str, *, needs_suffix: bool = True) -> str:
     """The last part of a file name given by a client, without invisible characters (control
-    characters, marks of writing direction). Raises InputError `bad_filename` for a name that is too
-    long or has no suffix.
+    characters, marks of writing direction). Raises InputError `bad_filename` for a name that is
+    empty, too long or without a suffix that it needs.
     """
     visible = "".join(char for char in given if unicodedata.category(char) not in _INVISIBLE)
     name = Path(visible.replace("\\", "/")).name
-    if not Path(name).suffix or len(name.encode()) > _MAX_NAME_BYTES:
+    part = Path(name).suffix if needs_suffix else name.strip(".")
+    if not part or len(name.encode()) > _MAX_NAME_BYTES:
         raise InputError(
             f"filename {given[:80]!r}: content needs one with a suffix, e.g. notes.md, of at most"
             f" {_MAX_NAME_BYTES} bytes",

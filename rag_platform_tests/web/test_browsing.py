@@ -325,6 +325,10 @@ def test_names_of_files_keep_what_people_see_of_their_last_part() -> None:
     for bad in ("", "..", "notes", "\x00\x01.md", "x" * 200 + ".md"):
         with pytest.raises(InputError, match="suffix"):
             file_name(bad)
+    assert file_name("src/LICENSE", needs_suffix=False) == "LICENSE"  # among other files
+    for bad in ("", "..", "x" * 201):
+        with pytest.raises(InputError, match="at most 200 bytes"):
+            file_name(bad, needs_suffix=False)
 
 
 def test_uploads_have_limits(shelf: Shelf) -> None:
@@ -336,7 +340,7 @@ def test_uploads_have_limits(shelf: Shelf) -> None:
             ([("a.md", b"x" * 1001)], "too_large"),
             ([("a.md", b"x" * 9000)], "too_large"),
             ([("a.md", b"x"), ("b/a.md", b"y")], "same_name"),
-            ([("noname", b"x")], "bad_filename"),
+            ([("x" * 201, b"x")], "bad_filename"),
             ([("a.md", b"x")] * 3, "http_error"),
         ):
             answer = upload(client, *files)
