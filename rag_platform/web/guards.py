@@ -305,6 +305,8 @@ class RequireToken:
             elif "text/html" in headers.get("accept", ""):
                 asked = scope.get("query_string", b"").decode("latin-1")
                 address = f"{path}?{asked}" if asked else path
+                if scope["method"] != "GET" and (form := headers.get("referer", "")):
+                    address = urlsplit(form)._replace(scheme="", netloc="").geturl()
                 answer = RedirectResponse(f"{LOGIN_PATH}?next={quote(address)}", 303)
             await answer(scope, receive, send)
             return

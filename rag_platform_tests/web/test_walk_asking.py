@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from rag_platform.retrieval.library import Library
+from rag_platform.web.tokens import Tokens
 from rag_platform_tests.web.conftest import served
 from rag_platform_tests.web.test_asking import make_shelf
 
@@ -51,6 +52,39 @@ def test_a_question_that_the_server_does_not_receive_says_so(chromium: Any, addr
     again.click()
     page.wait_for_url("**/?q=quokka*")
     context.close()
+
+
+def test_what_was_typed_comes_back_after_a_login_that_had_expired(
+    chromium: Any, tmp_path: Path
+) -> None:
+    shelves = make_shelf(tmp_path / "guarded")
+    shelf = next(shelves)
+    tokens = Tokens(shelf.store)
+
+    def log_in(name: str) -> None:
+        page.fill("input[name=token]", tokens.create(name, "write")[1])
+        page.press("input[name=token]", "Enter")
+
+    tokens.create("first", "read")  # without any, nobody has to log in
+    context = chromium.new_context()
+    page = context.new_page()
+    with served(Library.open(shelf.settings)) as url:
+        page.goto(f"{url}/ingestion?namespace=default")
+        log_in("morning")
+        form = page.locator("form[action='/ingestion/place']")
+        form.locator("[name=place]").fill("/srv/notes/休假.md")
+        form.locator("[name=tags]").fill("leave, hr")
+        tokens.revoke("morning")
+        form.locator("button").first.click()
+        page.wait_for_url("**/login?next=/ingestion%3Fnamespace%3Ddefault")
+        log_in("evening")
+        page.wait_for_url("**/ingestion?namespace=default")
+        assert form.locator("[name=place]").input_value() == "/srv/notes/休假.md"
+        assert form.locator("[name=tags]").input_value() == "leave, hr"
+        page.reload()
+        assert form.locator("[name=place]").input_value() == ""
+    context.close()
+    next(shelves, None)
 
 
 def test_wide_tables_and_lines_from_right_to_left_are_laid_out(

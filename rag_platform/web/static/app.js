@@ -70,3 +70,35 @@ document.addEventListener("htmx:load", ({ detail: { elt } }) => {
   }
   elt.querySelector(".source-view :is(mark, .cited)")?.scrollIntoView({ block: "nearest" });
 });
+
+// What was typed into a form comes back after a login that had expired meanwhile.
+const typed = JSON.parse(sessionStorage.getItem("typed") ?? "null");
+if (typed && location.pathname === "/login") {
+  sessionStorage.setItem("typed", JSON.stringify({ ...typed, lost: true }));
+} else {
+  sessionStorage.removeItem("typed");
+  if (typed?.lost) fillAgain(typed);
+  document.addEventListener("submit", ({ target }) => {
+    if (target.getAttribute("method") !== "post") return;
+    const fields = [...new FormData(target)].filter(([, value]) => typeof value === "string");
+    const action = target.getAttribute("action");
+    sessionStorage.setItem("typed", JSON.stringify({ action, fields }));
+  });
+}
+
+function fillAgain({ action, fields }) {
+  const has = ({ name, value }) => fields.some((field) => field[0] === name && field[1] === value);
+  const form = [...document.forms].find(
+    (it) =>
+      it.getAttribute("action") === action &&
+      [...it.querySelectorAll("input[type=hidden]")].every(has),
+  );
+  for (const element of form?.elements ?? []) {
+    const given = fields.find(([name]) => name === element.name);
+    if (element.type === "checkbox") element.checked = has(element);
+    else if (given && !["hidden", "submit", "file"].includes(element.type)) element.value = given[1];
+  }
+  const folded = form?.closest("details");
+  if (folded) folded.open = true;
+  form?.scrollIntoView({ block: "center" });
+}
