@@ -51,6 +51,8 @@ def test_a_library_is_restored_elsewhere_from_a_backup_made_while_it_answers(
         desk.write(ports=PORTS, gone="# Gone\n\nThe zebra quota is 12.\n")
         assert desk.call("ingest", desk.docs, "--sync").exit_code == 0
         assert desk.call("docs", "delete", "gone", "--yes").exit_code == 0
+        port = desk.docs / "ports.md"
+        assert desk.call("ingest", port, "--namespace", "second").exit_code == 0
         stop, found = threading.Event(), list[bool]()
         asking = threading.Thread(target=ask_until, args=(stop, desk, found))
         asking.start()
@@ -65,9 +67,9 @@ def test_a_library_is_restored_elsewhere_from_a_backup_made_while_it_answers(
         for name in ("RAG_HOME", "RAG_CONFIG"):
             monkeypatch.setenv(name, str(tmp_path / "new" / name))
         monkeypatch.setenv("DAGSTER_HOME", str(tmp_path / "new" / "RAG_HOME" / "dagster"))
-        (tmp_path / "new").mkdir()
         said = run(restore)
-        assert re.search(r"chunks? checked against the raw bytes, 0 could not be proved", said)
+        proved = r"chunks? checked against the raw bytes, 0 could not be proved"
+        assert len(re.findall(proved, said)) == 2
         assert "What is wrong" not in said and os.environ["RAG_HOME"] in said
 
         docs = desk.docs.rename(tmp_path / "new" / "docs")
