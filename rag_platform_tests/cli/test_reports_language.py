@@ -29,6 +29,12 @@ def test_reports_are_in_the_language_of_their_reader(published: Shelf, tmp_path:
     path = tmp_path / "ports.jsonl"
     case = {"case_id": "port", "query": "zebra quotas", "expected_text": [{"text": "port 8080"}]}
     path.write_text(json.dumps(case) + "\n", encoding="utf-8")
+    for raw in (published.store.home / "raw").rglob("*"):
+        if raw.is_file():
+            raw.rename(raw.with_suffix(".away"))
+    assert re.search(r"\n- \S+ 的 chk_\w+：raw_missing：原始字节不见了", show("verify", "--all"))
+    for raw in (published.store.home / "raw").rglob("*.away"):
+        raw.rename(raw.with_suffix(""))
     run = show("eval", "run", "--dataset", str(path))
     assert "# ports，策略 " in run
     assert "| 指标 | 均值 | 95 % | 用例 |" in run
