@@ -189,7 +189,15 @@ def unknown_release(release_id: str, namespace: str) -> NotFoundError:
     )
 
 
-REBUILD = "rebuild the release with `rag rebuild --full`"
+_REBUILD = "`rag rebuild --full`"
+REBUILD = f"rebuild the release with {_REBUILD}"
+
+
+def name_library(message: str, namespace: str) -> str:
+    """A message about a damaged file, whose reader does not know the library, with the library in
+    the command that it suggests.
+    """
+    return message.replace(_REBUILD, f"{_REBUILD[:-1]} --namespace {namespace}`")
 
 
 def damaged_file(path: Path, reason: object, remedy: str = "put it back from a backup") -> RagError:

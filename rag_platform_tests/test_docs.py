@@ -131,7 +131,7 @@ def test_every_command_in_a_message_exists() -> None:
     assert not wrong, "\n".join(wrong)
 
 
-# of damaged files, whose library the code does not know there
+# of damaged files, whose library the code does not know there; `name_library` adds it
 _OF_ANY_LIBRARY = {
     "rag_platform/errors.py",
     "rag_platform/indexes/catalog.py",

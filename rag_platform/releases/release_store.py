@@ -34,6 +34,7 @@ from rag_platform.errors import (
     RagError,
     ReleaseError,
     SchemaVersionError,
+    name_library,
     unknown_namespace,
 )
 from rag_platform.indexes import lexical
@@ -435,11 +436,13 @@ def open_release(
         manifest=manifest,
         catalog=CatalogReader(directory / CATALOG),
         lexical=(
-            _open_index(lambda: lexical.open_reader(built_with.lexical, directory / "lexical"))
+            _open_index(
+                lambda: lexical.open_reader(built_with.lexical, directory / "lexical"), namespace
+            )
             if built_with.builds_lexical
             else None
         ),
-        dense=_open_index(vectors) if built_with.builds_dense else None,
+        dense=_open_index(vectors, namespace) if built_with.builds_dense else None,
     )
 
 
@@ -461,17 +464,16 @@ class Unreadable:
         """Do nothing."""
 
 
-def _open_index(opener: Callable[[], Any]) -> Any:
+def _open_index(opener: Callable[[], Any], namespace: str) -> Any:
     try:
         return opener()
     except RagError as error:
-        return Unreadable(error.message)
+        reason = error.message
     except OSError as error:
-        return Unreadable(
-            f"{Path(str(error.filename)).name} cannot be opened ({error.strerror}); {REBUILD}"
-        )
+        reason = f"{Path(str(error.filename)).name} cannot be opened ({error.strerror}); {REBUILD}"
     except ValueError as error:
-        return Unreadable(f"the index is damaged ({error}); {REBUILD}")
+        reason = f"the index is damaged ({error}); {REBUILD}"
+    return Unreadable(name_library(reason, namespace))
 
 
 def _require_embedder(manifest: Manifest, strategy: Strategy) -> None:

@@ -34,6 +34,7 @@ from rag_platform.errors import (
     InputError,
     NotFoundError,
     RagError,
+    name_library,
     unknown_namespace,
     unknown_release,
 )
@@ -209,19 +210,27 @@ class Library:
             raise unknown_release(release_id, namespace)
         if release_id:
             self._require_existing(namespace, release_id)
-        opened = (
-            self._acquire(namespace, release_id)
-            if release_id
-            else self._acquire_published(namespace)
-        )
+        opened: Lease | None = None
         try:
+            opened = (
+                self._acquire(namespace, release_id)
+                if release_id
+                else self._acquire_published(namespace)
+            )
             yield opened
+        except RagError as error:
+            error.message = name_library(error.message, namespace)
+            raise
         finally:
-            with self._lock:
-                opened.readers -= 1
-                done = opened.retired and not opened.readers
-            if done:
-                opened.release.close()
+            if opened is not None:
+                self._give_back(opened)
+
+    def _give_back(self, opened: Lease) -> None:
+        with self._lock:
+            opened.readers -= 1
+            done = opened.retired and not opened.readers
+        if done:
+            opened.release.close()
 
     def _acquire_published(self, namespace: str) -> Lease:
         """Open the published release; if it is replaced and removed meanwhile, the next one."""

@@ -119,3 +119,13 @@ def test_jobs_are_listed_with_their_states_in_the_language_of_their_reader(
     assert f"{job_id}  rebuild  部分完成" in show("jobs", "list")
     listed = json.loads(show("jobs", "list", "--json"))["data"]["markdown"]
     assert f"{job_id}  rebuild  partly" in listed
+
+
+def test_the_remedy_for_a_damaged_release_names_its_library(published: Shelf) -> None:
+    """What reads the files does not know it."""
+    (release,) = (published.store.home / "releases" / "default").glob("2*")
+    catalog = release / "catalog.sqlite"
+    catalog.chmod(0o644)
+    catalog.write_bytes(b"no database" * 1000)
+    said = show("query", "zebra")
+    assert "`rag rebuild --full --namespace default`" in said and "请用" in said, said
