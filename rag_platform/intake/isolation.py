@@ -67,9 +67,17 @@ def load_in_child(
     media: list[MediaRef] = []
     summary: ParseSummary | None = None
     task = {"task": "load", "filename": filename, "provider": provider, "options": dict(options)}
+    left = limits.max_bytes
     for message in _ask_about(path, task, _engine(provider), limits):
         if "text" in message:
             text.append(str(message["text"]))
+            left -= len(text[-1])
+            if left < 0:
+                raise DocumentError(
+                    f"the text of {filename} has more than {limits.max_bytes} characters"
+                    " (limits.max_bytes); split the file",
+                    code="too_large",
+                )
         elif "blocks" in message:
             blocks += [from_json(Block, item) for item in message["blocks"]]
         elif "media" in message:

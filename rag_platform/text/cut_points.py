@@ -50,7 +50,7 @@ def is_grapheme_boundary(text: str, index: int) -> bool:
         return pair != "\r\n"
     cluster, last_cluster = _cluster_patterns()
     start = last_cluster.search(text, max(0, index - _LONGEST_CLUSTER), index).start()
-    found: int = cluster.match(text, start).end()
+    found: int = cluster.match(text, start, index + 1).end()  # a cluster may be very long
     return found == index
 
 

@@ -84,6 +84,9 @@ def test_a_child_gives_the_facts_that_this_process_would_make(tmp_path):
     facts = isolation.load_in_child(path, "a.txt", "text", {}, Limits())
     assert facts == TextLoader().load(path, "a.txt")
     assert len(facts.blocks) > 1_000
+    with pytest.raises(DocumentError, match=r"a\.txt has more than 1000 characters") as caught:
+        isolation.load_in_child(path, "a.txt", "text", {}, Limits(max_bytes=1000))
+    assert caught.value.code == "too_large"
 
 
 @pytest.mark.integration

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from itertools import count
 from typing import TYPE_CHECKING
 
@@ -63,12 +64,10 @@ def write_sheets_inline(root: _Element) -> None:
     hiding = {rule.css_property for group in rules.values() for rule in group if rule.hides}
     if not hiding:
         return
-    for element in root.iter():
-        if not isinstance(element.tag, str):
-            continue
-        names = _names_of(element)
-        style = element.get("style") or ""
-        own = {name.lower() for name, _, _ in _DECLARATION.findall(style)} if style else set()
+
+    @cache  # by names: many elements have the same
+    def find_best(names: frozenset[str]) -> tuple[_Rule, ...]:
+        """The rule of each property that applies to elements of these names."""
         best: dict[str, _Rule] = {}
         for key in names & rules.keys():
             for rule in rules[key]:
@@ -78,18 +77,25 @@ def write_sheets_inline(root: _Element) -> None:
                     and (rule.css_property not in best or rule.rank > best[rule.css_property].rank)
                 ):
                     best[rule.css_property] = rule
-        for rule in best.values():
+        return tuple(best.values())
+
+    for element in root.iter():
+        if not isinstance(element.tag, str):
+            continue
+        names = _names_of(element)
+        style = element.get("style") or ""
+        own = {name.lower() for name, _, _ in _DECLARATION.findall(style)} if style else set()
+        for rule in find_best(names):
             name = rule.css_property
             if rule.hides and name not in own and not names & may_show[name]:
                 style = f"{name}:{rule.value};{style}"
                 element.set("style", style)
 
 
-def _names_of(element: _Element) -> set[str]:
-    names = {str(element.tag), *(f".{name}" for name in (element.get("class") or "").split())}
-    if own := element.get("id"):
-        names.add(f"#{own}")
-    return names
+def _names_of(element: _Element) -> frozenset[str]:
+    classes = (f".{name}" for name in (element.get("class") or "").split())
+    own = [f"#{own}"] if (own := element.get("id")) else []
+    return frozenset((str(element.tag), *classes, *own))
 
 
 @dataclass(frozen=True, slots=True)

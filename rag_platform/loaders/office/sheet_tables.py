@@ -14,6 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, groupby, pairwise
 
+from rag_platform.errors import DocumentError
 from rag_platform.ir import Block
 from rag_platform.loaders.parts import Part
 from rag_platform.loaders.text import escape_locator, format_range
@@ -27,6 +28,9 @@ NUMBER = re.compile(
 )
 YEAR = re.compile(r"(?:19|20)\d\d")
 MAX_HEAD_CHARS = 120
+_MAX_PADDING = (
+    10  # times the cells of a file: the cells of its tables with those of short rows filled
+)
 _LOCATOR = re.compile(
     r"(?:sheet=[^;]*;)?(?:columns=(?P<left>[A-Z]+)-(?P<right>[A-Z]+);)?rows=(?P<first>\d+)(?:-(?P<last>\d+))?"
     r"(?:;head=(?P<top>\d+)(?:-(?P<bottom>\d+))?)?"
@@ -60,10 +64,11 @@ class Head:
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """The size limit of a group of rows with its header: that of a chunk."""
+    """The size limit of a group of rows with its header, that of a chunk, and of a sheet."""
 
     chars: int
     tokens: int
+    cells: int  # of a sheet, those added to short rows included
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +105,15 @@ def column_letters(index: int) -> str:
     return str(get_column_letter(index + 1))
 
 
+def too_many_cells(count: int, most: int) -> DocumentError:
+    """The error for a sheet with too many cells."""
+    return DocumentError(
+        f"more than {count - 1} cells, above limits.max_cells = {most}; split the file, or raise"
+        " the limit in settings.yaml",
+        code="too_large",
+    )
+
+
 # --- rows to groups -----------------------------------------------------------------------------
 
 
@@ -109,11 +123,17 @@ def group_rows(rows: Sequence[Row], size: Size, *, lettered: bool = True) -> Ite
     Columns without a header are named by their letters if `lettered`, else not at all.
     """
     previous: Head | None = None
+    given = written = 0
     for blank, part in groupby(rows, key=lambda row: row.blank):
         if blank:
             continue
         region = list(part)
         columns = _used_columns(region)
+        given += sum(len(row.cells) for row in region)
+        written += len(region) * len(columns)
+        # a few long rows and many short ones make a small file a very long text
+        if written > max(size.cells, _MAX_PADDING * given):
+            raise too_many_cells(written, size.cells)
         titles = _count_titles(region, columns)
         yield from _group_lines(region[:titles], size)
         region = region[titles:]

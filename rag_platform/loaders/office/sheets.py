@@ -38,6 +38,7 @@ from rag_platform.loaders.office.sheet_tables import (
     group_rows,
     one_line,
     sheet_parts,
+    too_many_cells,
 )
 from rag_platform.loaders.parts import Engine, join_parts, joined_facts
 from rag_platform.loaders.text import suffix_of
@@ -77,7 +78,7 @@ class CsvLoader:
         """Raises `empty_file`, `binary_content`, `too_large`."""
         decoded = decode(path.read_bytes(), self.charset)
         delimiter, rows, warnings = read_csv(decoded.text, self.max_cells)
-        size = Size(self.group_chars, self.group_tokens)
+        size = Size(self.group_chars, self.group_tokens, self.max_cells)
         joined = join_parts(
             sheet_parts([("", group_rows(rows, size, lettered=False))]),
             "all records of the file are empty; nothing to index",
@@ -169,15 +170,6 @@ def _is_closed(lines: Sequence[str], delimiter: str) -> bool:
     return True
 
 
-def too_many_cells(count: int, most: int) -> DocumentError:
-    """The error for a sheet with too many cells."""
-    return DocumentError(
-        f"more than {count - 1} cells, above limits.max_cells = {most}; split the file, or raise"
-        " the limit in settings.yaml",
-        code="too_large",
-    )
-
-
 def sniff_delimiter(text: str) -> str:
     """The delimiter that splits most of the first 200 records into equally many cells, else a
     comma.
@@ -226,7 +218,7 @@ class XlsxLoader(ZipLoader):
 
         self.require(path, ".xlsx")
         book = read_workbook(path, self.max_cells)
-        size = Size(self.group_chars, self.group_tokens)
+        size = Size(self.group_chars, self.group_tokens, self.max_cells)
         shown = [sheet for sheet in book.sheets if self.hidden_sheets or not sheet.hidden]
         pieces = [
             (sheet.name, found)

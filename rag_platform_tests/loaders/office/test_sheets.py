@@ -28,7 +28,7 @@ from rag_platform.loaders.office.sheet_tables import (
 from rag_platform.loaders.office.sheets import CsvLoader, XlsxLoader, format_value, sniff_delimiter
 from rag_platform.loaders.parts import join_parts
 
-SMALL = Size(chars=120, tokens=200)
+SMALL = Size(chars=120, tokens=200, cells=2000)
 
 
 def rows(*lines: tuple[str, ...]) -> list[Row]:
@@ -220,12 +220,23 @@ def test_an_open_quote_swallows_nothing(tmp_path):
 
 @pytest.mark.parametrize(
     ("text", "options", "code"),
-    [(" , \n,\n", {}, "empty_file"), ("a,b\n1,2\n", {"max_cells": 3}, "too_large")],
+    [
+        (" , \n,\n", {}, "empty_file"),
+        ("a,b\n1,2\n", {"max_cells": 3}, "too_large"),
+        # 40 names over 40 single cells: 80 cells make a table of 1,640
+        (",".join(f"n{i}" for i in range(40)) + "\n1" * 40, {"max_cells": 1000}, "too_large"),
+    ],
 )
 def test_what_is_no_table_is_refused(tmp_path, text, options, code):
     with pytest.raises(DocumentError) as caught:
         CsvLoader(**options).load(csv_file(tmp_path, text), "a.csv")
     assert caught.value.code == code
+
+
+def test_short_rows_below_a_wide_header_are_filled(tmp_path):
+    text = "a,b,c,d\n" + "1\n" * 300  # 304 cells make a table of 1,204
+    facts = CsvLoader(max_cells=1000).load(csv_file(tmp_path, text), "a.csv")
+    assert facts.text.count("| 1 |  |  |  |") == 300
 
 
 # --- XLSX ---------------------------------------------------------------------------------------
