@@ -123,11 +123,6 @@ _MOST_INDENT = 3  # more would begin code in Markdown
 # a value in a comment of YAML that is switched off
 _SETTING = re.compile(r"(?:- )?[a-z][\w.\"-]*:(?:$| \S+$)|[{}\[\]]")
 _NAME_FIRST = ("go", "sql", "makefile", "dockerfile", "shell", "graphql")
-_COMMENTS = re.compile(  # says what another statement creates
-    r"comment on \w+ [^;$']{1,400}?\bis\s+(?P<mark>\$\$|')"
-    r"(?:''|(?!(?P=mark))[\s\S])*+(?P=mark)",
-    re.IGNORECASE,
-)
 _SQL = re.compile(
     r"(?:create|alter|drop|grant|revoke|comment|insert|update|delete|select|from|where|begin|end|do"
     r"|as|declare|perform|returns?|storage|language|primary|foreign|unique|constraint|check|values)\b",
@@ -205,8 +200,6 @@ class _Reader:
                 self._write_prose(line, line.begin + mark.end())
                 self.comment = at if self.comment is None else self.comment
             return at + 1
-        if self.language == "sql" and (said := _COMMENTS.match(self.text, line.begin)):
-            return self._read_said(at, said)
         if is_member and not _CLOSES.match(words):
             if _ATTRIBUTE.match(words) or self._is_type(at, words):
                 self.attribute = at if self.attribute is None else self.attribute
@@ -265,18 +258,6 @@ class _Reader:
             self._write_prose(line, star.end() if star else line.begin)
         self._write_prose(self.lines[at], begin)
         return last + 1
-
-    def _read_said(self, at: int, said: re.Match[str]) -> int:
-        """Read a statement with the words about what another one creates; returns the next line."""
-        line = self.lines[at]
-        name, _ = self._find_name(self.text[line.begin : line.end])
-        self.scopes = [_Scope(line.column, (name,), 2, False, at)]
-        self._write_heading()
-        while at < len(self.lines) and self.lines[at].start < said.end():
-            self._write_prose(self.lines[at], self.lines[at].begin)
-            at += 1
-        self.comment = self.attribute = None
-        return at
 
     def _write_prose(self, line: _Line, begin: int) -> None:
         """Let the words of a comment begin at an offset; a line of marks has none."""

@@ -250,22 +250,6 @@ def test_what_has_words_behind_it_is_described_and_what_only_holds_others_is_not
     assert {it.level for it in blocks if it.title.count(".") == 0 and it.title} <= {2}
 
 
-def test_a_statement_says_what_another_one_creates(tmp_path: Path) -> None:
-    """Its words may have several lines, and look like code."""
-    path = tmp_path / "pump.sql"
-    path.write_text(
-        "create table pump (rate int);\ncomment on table pump is 'A pump; it''s\nrate int';\n"
-        "  comment on column pump.rate\n  is $$Litres, isn't it$$;\nselect '\n-- no\n';\n"
-    )
-    facts = TextLoader().load(path, path.name)
-    assert normalise(facts, (), CleaningConfig()).text == (
-        "```sql\ncreate table pump (rate int);\n```\n\n## `pump`\n\n"
-        "comment on table pump is 'A pump; it''s\nrate int';\n\n## `pump.rate`\n\n"
-        "comment on column pump.rate\nis $$Litres, isn't it$$;\n\n"
-        "```sql\nselect '\n-- no\n';\n```\n"
-    )
-
-
 def test_a_definition_on_the_first_line_is_a_section(tmp_path: Path) -> None:
     path = tmp_path / "pump.py"
     path.write_text(PUMP)
@@ -292,8 +276,6 @@ def test_long_lines_take_linear_time() -> None:
             "a<b ",
             "// ----",
             "# ```\n",
-            "comment on a ",
-            "comment on a is '\n",
             "impl<",
             "a # ",
         ):
