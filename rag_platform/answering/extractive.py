@@ -31,8 +31,7 @@ from rag_platform.answering.quotable import (
     render_units,
 )
 from rag_platform.ir import JOINT, Hit, QueryIR, split_path
-from rag_platform.loaders.source_code import LANGUAGES as PROGRAMMED
-from rag_platform.loaders.text import LANGUAGES, suffix_of
+from rag_platform.loaders.languages import COMMENT_MARKS, find_language
 from rag_platform.protocols import Written
 from rag_platform.query.analysis import find_parts, subject_of
 from rag_platform.query.section_numbers import (
@@ -268,7 +267,7 @@ def score_parts(query: QueryIR, evidence: Sequence[Hit]) -> list[Scored]:
         titles = applying = frozenset[str]()
         above = ""
         own_name = find(_name_document(hit))
-        is_program = LANGUAGES.get(suffix_of(hit.filename)) in PROGRAMMED
+        is_program = find_language(hit.filename) in COMMENT_MARKS
         for i, part in enumerate(parts):
             if headings != units[part.first].headings:
                 headings = units[part.first].headings

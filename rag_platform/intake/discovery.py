@@ -17,7 +17,7 @@ from rag_platform.intake.fetching import is_url, normal_url, printable_url
 from rag_platform.ir import Document
 from rag_platform.ledger.ledger import Ledger
 from rag_platform.ledger.schema import JobItem, Source
-from rag_platform.loaders.text import ENVIRONMENTS
+from rag_platform.loaders.languages import ENVIRONMENTS
 
 _ROOTLESS = ("files", "inline", "urls")  # names of the built-in sources without a root
 # a file in the folder that a documentation tool builds, and what else there holds no documentation

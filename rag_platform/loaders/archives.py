@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from rag_platform.errors import DocumentError
-from rag_platform.loaders.text import suffix_of
+from rag_platform.loaders.languages import suffix_of
 from rag_platform.observability import faults
 
 MAX_ENTRIES = 20_000

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from rag_platform.errors import DocumentError
 from rag_platform.ir import Block, Facts, MediaRef
 from rag_platform.loaders.decoding import byte_map, decode, looks_like_text
+from rag_platform.loaders.languages import suffix_of
 from rag_platform.loaders.manuals import is_manual
 from rag_platform.loaders.markdown_images import Lines, find_images, hidden_spans, inline_parser
 from rag_platform.loaders.parts import Engine, image_refs, make_facts
@@ -26,7 +27,6 @@ from rag_platform.loaders.text import (
     line_starts,
     locate,
     paragraph_blocks,
-    suffix_of,
     titles_section,
 )
 from rag_platform.text.markdown_blocks import html_headings

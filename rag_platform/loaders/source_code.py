@@ -15,25 +15,11 @@ from dataclasses import dataclass, field, replace
 from operator import attrgetter
 
 from rag_platform.ir import Block, Edit
+from rag_platform.loaders.languages import COMMENT_MARKS, DASHES, HASH, SLASHES
 from rag_platform.loaders.parts import longest_ticks
 from rag_platform.loaders.restructured import REWRITTEN
 
 PROFILE = "source_code"  # parse profile of the facts
-_HASH = re.compile(r"#++:?(?![!\[\w])[ \t]*(?:-- )?")  # in Helm `# -- words`
-_SLASHES = re.compile(r"//[/!]*+[ \t]*")
-_DASHES = re.compile(r"--+[ \t]*")
-_MARKS = {  # of a line that is a comment, by language
-    language: mark
-    for languages, mark in (
-        ("python|shell|powershell|ruby|perl|r|yaml|makefile|dockerfile", _HASH),
-        ("terraform|graphql", _HASH),
-        ("javascript|typescript|java|kotlin|scala|groovy|go|rust|c|cpp|csharp", _SLASHES),
-        ("php|swift|protobuf", _SLASHES),
-        ("sql|lua", _DASHES),
-    )
-    for language in languages.split("|")
-}
-LANGUAGES = frozenset(_MARKS)
 # a comment or docstring that may go on over lines
 _LONG = re.compile(r"[rRuU]?(?P<open>\"{3}|'{3}|/\*+!?)[ \t]*")
 _STAR = re.compile(r"\*(?![*/])[ \t]*")  # at the beginning of its lines
@@ -104,8 +90,8 @@ _PART = re.compile(rf"{_MODIFIERS}(?:impl|extension|namespace|module|mod|package
 # words behind code
 _TRAILS = {
     language: re.compile(rf"[^\s\\].*?[\w)\]}},;'\"*][ \t]+{mark}[ \t]*\w")
-    for marks, mark in ((_HASH, r"#+"), (_SLASHES, r"(?://[/!]?<?|/\*+!?<?)"), (_DASHES, "--+"))
-    for language, it in _MARKS.items()
+    for marks, mark in ((HASH, r"#+"), (SLASHES, r"(?://[/!]?<?|/\*+!?<?)"), (DASHES, "--+"))
+    for language, it in COMMENT_MARKS.items()
     if it is marks
 }
 _SCRIPTS = ("makefile", "shell", "dockerfile")  # most lines are commands
@@ -195,7 +181,7 @@ class _Reader:
         is_member = not self.scopes or self.scopes[-1].is_open
         if opened and self._begins_comment(opened["open"], line):
             return self._read_long(at, opened, is_member=is_member)
-        if mark := _MARKS[self.language].match(words):
+        if mark := COMMENT_MARKS[self.language].match(words):
             if is_member and not (self.language == "yaml" and _SETTING.match(words[mark.end() :])):
                 self._write_prose(line, line.begin + mark.end())
                 self.comment = at if self.comment is None else self.comment
@@ -228,7 +214,7 @@ class _Reader:
         below a definition.
         """
         if mark.startswith("/"):
-            return _MARKS[self.language] is not _HASH
+            return COMMENT_MARKS[self.language] is not HASH
         if self.language == "python":
             if not self.scopes:
                 return line.column == 0 and not self.previous
@@ -329,7 +315,7 @@ class _Reader:
     def _skip_string(self, at: int, words: str) -> int:
         """The line after the string that a line begins, whose lines may look like anything."""
         following = range(at + 1, len(self.lines))
-        is_script = _MARKS[self.language] is _HASH  # elsewhere `<<` shifts
+        is_script = COMMENT_MARKS[self.language] is HASH  # elsewhere `<<` shifts
         if is_script and (heredoc := _HEREDOC.search(words)):
             return next((n + 1 for n in following if self._words(n) == heredoc[1]), len(self.lines))
         if self.language == "yaml" and _SCALAR.search(words):

@@ -19,13 +19,13 @@ from rag_platform.loaders.debian_changelogs import debian_changelog_blocks, is_d
 from rag_platform.loaders.decoding import ByteMap, byte_map, decode, format_lengths, looks_like_text
 from rag_platform.loaders.json_records import PROFILE as JSON_RECORDS
 from rag_platform.loaders.json_records import record_blocks
+from rag_platform.loaders.languages import COMMENT_MARKS, LANGUAGES, find_language, suffix_of
 from rag_platform.loaders.manuals import PROFILE as MANUAL
 from rag_platform.loaders.manuals import is_manual, manual_blocks
 from rag_platform.loaders.markups import SUBTITLES, SUFFIXES, find_markup, markup_blocks
 from rag_platform.loaders.parts import Engine, make_facts
 from rag_platform.loaders.restructured import PROFILE as RESTRUCTURED
 from rag_platform.loaders.restructured import is_restructured, restructured_blocks
-from rag_platform.loaders.source_code import LANGUAGES as PROGRAMMED
 from rag_platform.loaders.source_code import PROFILE as SOURCE_CODE
 from rag_platform.loaders.source_code import source_blocks
 from rag_platform.loaders.specifications import PROFILE as SPECIFICATION
@@ -33,27 +33,6 @@ from rag_platform.loaders.specifications import specification_blocks
 from rag_platform.traits import Traits
 
 PROSE = {".txt", ".text", ".rst", ".rest", ".log", ".tex", *SUFFIXES}
-LANGUAGES = {
-    suffix: language
-    for line in """
-    python .py .pyi; javascript .js .mjs .cjs .jsx; typescript .ts .tsx; java .java;
-    kotlin .kt; scala .scala; go .go; rust .rs; c .c .h; cpp .cpp .cc .hpp; csharp .cs;
-    ruby .rb; php .php; swift .swift; shell .sh .bash .zsh; powershell .ps1; batch .bat;
-    sql .sql; r .r; lua .lua; perl .pl; yaml .yaml .yml; toml .toml; json .json .jsonl .ndjson
-    .jsonc .json5;
-    ini .ini .cfg .conf .properties; xml .xml; css .css .scss; protobuf .proto; graphql
-    .graphql; terraform .tf; dockerfile .dockerfile; makefile .mk; cmake .cmake; vue
-    .vue
-    """.split(";")
-    for language, *suffixes in [line.split()]
-    for suffix in suffixes
-}
-BARE_NAMES = {"jenkinsfile": "groovy", "rakefile": "ruby", "gemfile": "ruby"} | {
-    name: name for name in ("dockerfile", "makefile")
-}
-# say which variables a program reads; a `.env` itself holds secrets
-ENVIRONMENTS = frozenset(f".env.{it}" for it in ("example", "sample", "template", "dist"))
-BARE_NAMES |= dict.fromkeys(ENVIRONMENTS, "shell")
 # the markup of a document's title
 _TITLES = {
     ".adoc": re.compile(r"^= +(\S.*)$", re.M),
@@ -89,7 +68,7 @@ class TextLoader:
         raw = path.read_bytes()
         decoded = decode(raw, self.charset)
         text, bytes_of, suffix = decoded.text, byte_map(raw, decoded), suffix_of(filename)
-        language = LANGUAGES.get(suffix) or BARE_NAMES.get(PurePosixPath(filename).name.lower(), "")
+        language = find_language(filename)
         engine = Engine("python", "1")
         profile, found = _read_markup(text, suffix, language)
         if profile:
@@ -122,7 +101,7 @@ def _read_markup(text: str, suffix: str, language: str) -> tuple[str, list[Block
             return SPECIFICATION, blocks
         if language == "json" and (blocks := record_blocks(text)):
             return JSON_RECORDS, blocks
-        if language in PROGRAMMED and (blocks := source_blocks(text, language)):
+        if language in COMMENT_MARKS and (blocks := source_blocks(text, language)):
             return f"{SOURCE_CODE}:{language}", blocks
         return SETTINGS if language in COMMENTED and comment_edits(text) else "", []
     if is_manual(text):
@@ -143,11 +122,6 @@ def _warn_of_broken(records: Sequence[Block]) -> tuple[str, ...]:
         return ()
     more = f", and {len(lines) - 1} more such lines" if len(lines) > 1 else ""
     return (f"line {lines[0]} is no record in JSON{more}; it is kept as it is written",)
-
-
-def suffix_of(filename: str) -> str:
-    """The lower-case suffix of a file name; a leading dot does not start one."""
-    return PurePosixPath(filename.replace("\\", "/")).suffix.lower()
 
 
 def _find_title(text: str, suffix: str) -> str:

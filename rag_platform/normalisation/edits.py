@@ -26,6 +26,7 @@ from rag_platform.loaders.debian_changelogs import PROFILE as DEBIAN_CHANGELOG
 from rag_platform.loaders.debian_changelogs import debian_changelog_edits
 from rag_platform.loaders.json_records import PROFILE as JSON_RECORDS
 from rag_platform.loaders.json_records import record_edits
+from rag_platform.loaders.languages import COMMENT_MARKS
 from rag_platform.loaders.manuals import PROFILE as MANUAL
 from rag_platform.loaders.manuals import manual_edits
 from rag_platform.loaders.markdown import find_hidden
@@ -33,7 +34,6 @@ from rag_platform.loaders.markdown_images import SRC
 from rag_platform.loaders.markups import PROFILES, markup_edits
 from rag_platform.loaders.restructured import PROFILE as RESTRUCTURED
 from rag_platform.loaders.restructured import markdown_edits
-from rag_platform.loaders.source_code import LANGUAGES as PROGRAMMED
 from rag_platform.loaders.source_code import PROFILE as SOURCE_CODE
 from rag_platform.loaders.source_code import source_edits
 from rag_platform.loaders.specifications import PROFILE as SPECIFICATION
@@ -207,7 +207,7 @@ _REWRITERS: dict[str, Callable[[str], list[Edit]]] = {  # by parse profile
     SETTINGS: comment_edits,
     **{
         f"{SOURCE_CODE}:{language}": functools.partial(source_edits, language=language)
-        for language in PROGRAMMED
+        for language in COMMENT_MARKS
     },
     **{profile: functools.partial(markup_edits, profile=profile) for profile in PROFILES},
 }

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import time
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 
 import pytest
 
 from rag_platform.config.ingestion import CleaningConfig
-from rag_platform.loaders.source_code import LANGUAGES as PROGRAMMED
+from rag_platform.loaders.languages import COMMENT_MARKS, find_language
 from rag_platform.loaders.source_code import source_blocks, source_edits
-from rag_platform.loaders.text import LANGUAGES, TextLoader
+from rag_platform.loaders.text import TextLoader
 from rag_platform.normalisation.edits import normalise
 from rag_platform.sectioners.sections import headings_of
 
@@ -204,7 +204,7 @@ def test_a_comment_stands_below_the_name_of_what_it_describes(
 )
 def test_a_definition_is_called_by_its_name(name: str, line: str, title: str) -> None:
     """And not by a word before it, or in a comment behind it."""
-    language = LANGUAGES[PurePosixPath(name).suffix]
+    language = find_language(name)
     hashed = ("python", "powershell", "graphql", "makefile", "dockerfile")
     begin, end = ("# ", "") if language in hashed else ("/* ", " */")
     blocks = source_blocks(f"\n{begin}A comment.{end}\n{line}\n", language)
@@ -260,7 +260,7 @@ def test_a_definition_on_the_first_line_is_a_section(tmp_path: Path) -> None:
 
 def test_long_lines_take_linear_time() -> None:
     began = time.process_time()
-    for language in PROGRAMMED:
+    for language in COMMENT_MARKS:
         for part in (
             "# ",
             "/",

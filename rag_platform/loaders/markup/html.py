@@ -17,13 +17,14 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 from rag_platform.errors import DocumentError
 from rag_platform.ir import VISIBLE_REASONS, Block, Facts, HiddenText, Json
 from rag_platform.loaders.decoding import Decoded, decode, looks_like_text
+from rag_platform.loaders.languages import LANGUAGES, suffix_of
 from rag_platform.loaders.markup.html_blocks import Page
 from rag_platform.loaders.markup.html_inline import show_closed_panels
 from rag_platform.loaders.markup.html_main import begins_title, main_pieces
 from rag_platform.loaders.markup.html_references import rewrite_references
 from rag_platform.loaders.markup.html_styles import write_sheets_inline
 from rag_platform.loaders.parts import PLACEHOLDER, Engine, join_parts, joined_facts
-from rag_platform.loaders.text import LANGUAGES, PROSE, TEMPLATE_CODE, first_line, suffix_of
+from rag_platform.loaders.text import PROSE, TEMPLATE_CODE, first_line
 from rag_platform.text.scripts import letters
 from rag_platform.traits import Traits
 

@@ -25,6 +25,7 @@ from urllib.parse import urljoin
 from rag_platform.errors import DocumentError
 from rag_platform.ir import Block, Facts, HiddenText, Json
 from rag_platform.loaders.decoding import decode, looks_like_text
+from rag_platform.loaders.languages import suffix_of
 from rag_platform.loaders.markup.html import (
     decode_page,
     find_mismatched,
@@ -35,7 +36,7 @@ from rag_platform.loaders.markup.html import (
 from rag_platform.loaders.markup.html_blocks import Page
 from rag_platform.loaders.markup.html_main import main_pieces
 from rag_platform.loaders.parts import Engine, Part, join_parts, joined_facts
-from rag_platform.loaders.text import BLANK_LINES, paragraph_spans, suffix_of
+from rag_platform.loaders.text import BLANK_LINES, paragraph_spans
 from rag_platform.loaders.word_comparison import Line
 from rag_platform.text.scripts import letters
 from rag_platform.traits import Traits

@@ -17,6 +17,7 @@ from rag_platform.errors import DocumentError
 from rag_platform.ir import Block, Facts, Json
 from rag_platform.loaders.archives import describe_damage, reject_damaged
 from rag_platform.loaders.decoding import decode, looks_like_text
+from rag_platform.loaders.languages import suffix_of
 from rag_platform.loaders.parts import (
     Engine,
     Image,
@@ -25,7 +26,7 @@ from rag_platform.loaders.parts import (
     join_parts,
     joined_facts,
 )
-from rag_platform.loaders.text import line_starts, suffix_of
+from rag_platform.loaders.text import line_starts
 from rag_platform.text.markdown_blocks import fence_body, open_fence
 from rag_platform.traits import Traits
 

@@ -24,6 +24,7 @@ from rag_platform.errors import DocumentError
 from rag_platform.ir import Block, Facts, Json
 from rag_platform.loaders.archives import ZipLoader, reject_damaged
 from rag_platform.loaders.decoding import decode, looks_like_text
+from rag_platform.loaders.languages import suffix_of
 from rag_platform.loaders.office.number_formats import (
     format_general,
     format_number,
@@ -41,7 +42,6 @@ from rag_platform.loaders.office.sheet_tables import (
     too_many_cells,
 )
 from rag_platform.loaders.parts import Engine, join_parts, joined_facts
-from rag_platform.loaders.text import suffix_of
 from rag_platform.traits import Traits
 
 log = logging.getLogger(__name__)
