@@ -149,7 +149,7 @@ def is_titled(question: str, section_path: str, text: str) -> bool:
 
 def is_asked(question: str, title: str) -> bool:
     """True for a title that asks the same as a question: in the same words, or in others with the
-    same meaningful terms; a title with one term must be a question.
+    same meaningful terms; a title with one term, or one name, must be a question.
 
     >>> is_asked("how can I copy a file", "How do I copy files?"), is_asked("What is it?", "It")
     (True, False)
@@ -160,7 +160,8 @@ def is_asked(question: str, title: str) -> bool:
     if has_han(own) != has_han(question):  # needs no Chinese words, whose dictionary takes 29 MiB
         return False
     asked = _find_meant(question)
-    is_question = own.endswith(("?", "？")) or len(asked) > 1
+    several = len(asked) > 1 and (" " in own or has_han(own))  # not `pump_rate`
+    is_question = own.endswith(("?", "？")) or several
     return bool(asked) and is_question and _find_meant(own) == asked
 
 
