@@ -4,6 +4,8 @@ ingested from there. Garbage collection removes those that nobody ingests.
 
 from __future__ import annotations
 
+import json
+import os
 import re
 import secrets
 import shutil
@@ -20,67 +22,66 @@ from rag_platform.api.writing import allowed_path, file_name, ingest, owned_path
 from rag_platform.config.settings import Settings, fingerprint
 from rag_platform.config.strategies import load_strategy
 from rag_platform.contract.schema import JobData
-from rag_platform.contract.upkeep_shapes import PreviewData, UploadData
+from rag_platform.contract.upkeep_shapes import PreviewData, RefusedFile, UploadData
 from rag_platform.errors import CancelledError, InputError, NotFoundError
 from rag_platform.ledger.ledger import open_ledger
 from rag_platform.storage.store import Store
 
 _ID = re.compile(r"up_[0-9a-f]{16}(_[0-9a-f]{16})?")  # with the mark of a limited caller
-_BLOCK = 1024 * 1024
+_REFUSED = "..."  # the list of refused files; no name of a file consists of dots
 MAX_PREVIEW_CHUNKS = 20
 
 
 def keep_upload(settings: Settings, files: Sequence[tuple[str, BinaryIO]]) -> UploadData:
-    """Store the files, each (client's name, open file), under a new id.
+    """Store the files, each (client's name, open file), under a new id. Those that are larger than
+    the settings allow, or have no proper or another's name, are refused.
 
-    Raises InputError for no files, for more or larger ones than the settings allow, for names
-    without a suffix, and for duplicate names.
+    Raises InputError for no files, for more than the settings allow, and if all are refused.
     """
-    limits, http = settings.limits, settings.server.http
+    http = settings.server.http
     if not 1 <= len(files) <= http.max_upload_files:
         raise InputError(
             f"{len(files)} files were handed over; one upload takes 1 to {http.max_upload_files}"
             " (server.http.max_upload_files)",
             code="too_many_files",
         )
-    # the job tells of those that no loader reads; the others need not be chosen again
-    names = [file_name(name, needs_suffix=False) for name, _ in files]
-    if twice := sorted({name for name in names if names.count(name) > 1}):
-        raise InputError(
-            f"two of the files are called {twice[0]!r}; rename one, or name their folder instead",
-            code="same_name",
-        )
     upload_id = f"up_{secrets.token_hex(8)}{_own_mark()}"
     folder = _folder(settings, upload_id)
     folder.mkdir(parents=True)
-    left = http.max_upload_bytes
+    refused: list[RefusedFile] = []
     try:
-        for name, (_, source) in zip(names, files, strict=True):
-            size = _copy(source, folder / name, min(limits.max_bytes, left))
-            if size is None:
-                raise InputError(
-                    f"{name!r} is too large: a file has at most {limits.max_bytes} bytes"
-                    f" (limits.max_bytes), an upload {http.max_upload_bytes}"
-                    " (server.http.max_upload_bytes)",
-                    code="too_large",
-                )
-            left -= size
+        for name, source in files:
+            try:
+                _keep(name, source, folder, settings.limits.max_bytes)
+            except InputError as error:
+                refused.append({"name": name[:300], "code": error.code, "reason": str(error)})
+        if len(refused) == len(files):
+            reasons = dict.fromkeys(it["reason"] for it in refused)
+            raise InputError("\n".join(reasons), code=refused[0]["code"])
+        if refused:
+            (folder / _REFUSED).write_text(json.dumps(refused), encoding="utf-8")
     except BaseException:
         shutil.rmtree(folder, ignore_errors=True)
         raise
     return show_upload(settings, upload_id)
 
 
-def _copy(source: BinaryIO, target: Path, most: int) -> int | None:
-    """The number of bytes copied; None if there are more than `most`."""
-    size = 0
-    with open(target, "xb") as opened:
-        while block := source.read(_BLOCK):
-            size += len(block)
-            if size > most:
-                return None
-            opened.write(block)
-    return size
+def _keep(given: str, source: BinaryIO, folder: Path, max_bytes: int) -> None:
+    """Store a file by the client's name for it. Raises InputError."""
+    name = file_name(given, needs_suffix=False)  # the job tells of those that no loader reads
+    if (folder / name).exists():
+        raise InputError(
+            f"two of the files are called {name!r}; rename one, or name their folder instead",
+            code="same_name",
+        )
+    if source.seek(0, os.SEEK_END) > max_bytes:
+        raise InputError(
+            f"{name!r} is too large: a file has at most {max_bytes} bytes (limits.max_bytes)",
+            code="too_large",
+        )
+    source.seek(0)
+    with open(folder / name, "xb") as target:
+        shutil.copyfileobj(source, target)
 
 
 def list_uploads(settings: Settings) -> list[UploadData]:
@@ -102,11 +103,12 @@ def _own_mark() -> str:
 
 def show_upload(settings: Settings, upload_id: str) -> UploadData:
     """The files that wait under an id. Raises NotFoundError `unknown_upload`."""
+    files = _files(settings, upload_id)
+    refused = files[0].with_name(_REFUSED)
     return {
         "upload_id": upload_id,
-        "files": [
-            {"name": path.name, "size": path.stat().st_size} for path in _files(settings, upload_id)
-        ],
+        "files": [{"name": path.name, "size": path.stat().st_size} for path in files],
+        "refused": json.loads(refused.read_bytes()) if refused.exists() else [],
     }
 
 
@@ -216,7 +218,7 @@ def _files(settings: Settings, upload_id: str) -> list[Path]:
     """The files that wait under an id. Raises NotFoundError `unknown_upload`."""
     folder = _folder(settings, upload_id)
     known = _ID.fullmatch(upload_id) and folder.is_dir()
-    found = sorted(filter(Path.is_file, folder.iterdir())) if known else []
+    found = sorted(path for path in folder.iterdir() if path.name != _REFUSED) if known else []
     if not found:
         raise NotFoundError(
             f"no files wait under {upload_id[:40]!r}: they were ingested, or collected as garbage;"

@@ -252,11 +252,20 @@ class UploadedFile(TypedDict):
     size: int
 
 
+class RefusedFile(TypedDict):
+    """A file that an upload left out."""
+
+    name: str
+    code: str
+    reason: str
+
+
 class UploadData(TypedDict):
     """Uploaded files that are not ingested yet, with the id of their upload."""
 
     upload_id: str
     files: list[UploadedFile]
+    refused: list[RefusedFile]
 
 
 class PreviewData(TypedDict):

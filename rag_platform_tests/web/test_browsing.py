@@ -339,7 +339,6 @@ def test_uploads_have_limits(shelf: Shelf) -> None:
         for files, code in (
             ([("a.md", b"x" * 1001)], "too_large"),
             ([("a.md", b"x" * 9000)], "too_large"),
-            ([("a.md", b"x"), ("b/a.md", b"y")], "same_name"),
             ([("x" * 201, b"x")], "bad_filename"),
             ([("a.md", b"x")] * 3, "http_error"),
         ):
@@ -347,6 +346,41 @@ def test_uploads_have_limits(shelf: Shelf) -> None:
             assert (answer.status_code, answer.json()["code"]) == (400, code)
         assert client.post("/api/uploads", content=b"x").json()["code"] == "no_files"
         assert not list((shelf.store.spool_dir / "uploads").glob("*/*"))
+        sent = {"namespace": "notes", "tags": "a, b"}
+        for size in (1001, 9000):  # before and after the form is read
+            files = {"files": ("a.md", b"x" * size)}
+            again = client.post("/ingestion/upload", data=sent, files=files)
+            assert again.status_code == 400 and 'type="file"' in again.text
+            assert "is too large" in again.text or "the upload has" in again.text
+            assert ('value="a, b"' in again.text) == (size == 1001)
+
+
+def test_a_refused_file_leaves_the_others_of_its_upload(shelf: Shelf) -> None:
+    limits = shelf.settings.limits.model_copy(update={"max_bytes": 1000})
+    settings = shelf.settings.model_copy(update={"limits": limits})
+    long, same = "x" * 201, "b/a.md"
+    with client_of(Shelf(settings, shelf.store, shelf.ledger)) as client:
+        given = [("a.md", b"x"), ("big.md", b"x" * 1001), (long, b"x"), (same, b"y"), ("c", b"")]
+        kept = upload(client, *given).json()
+        assert kept["files"] == [{"name": "a.md", "size": 1}, {"name": "c", "size": 0}]
+        assert [(it["name"], it["code"]) for it in kept["refused"]] == [
+            ("big.md", "too_large"),
+            (long, "bad_filename"),
+            (same, "same_name"),
+        ]
+        page = client.get(f"/ingestion/uploads/{kept['upload_id']}").text
+        assert "Not taken: 3." in page and "big.md&#39; is too large: a file has at most" in page
+        assert client.get("/api/uploads/" + kept["upload_id"]).json() == kept
+
+
+def test_names_of_files_are_decoded_as_browsers_encode_them(desk: TestClient) -> None:
+    body = (
+        b'--b\r\nContent-Disposition: form-data; name="files"; filename="a %22b%22%0D%0A%20%25.md"'
+        b"\r\n\r\nText.\r\n--b--\r\n"
+    )
+    form = {"Content-Type": "multipart/form-data; boundary=b"}
+    kept = desk.post("/api/uploads", content=body, headers=form).json()
+    assert kept["files"][0]["name"] == 'a "b"%20%25.md'
 
 
 def test_only_the_owner_names_any_path(shelf: Shelf, tmp_path: Path) -> None:

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
+from functools import partial
 from typing import Annotated, Any, cast
-from urllib.parse import quote
+from urllib.parse import quote, unquote
 
 import anyio
 import orjson
 from fastapi import APIRouter, Depends, Form, Path, Query, Request
 from pydantic import BaseModel, Field
 from starlette.datastructures import FormData, UploadFile
+from starlette.exceptions import HTTPException
 from starlette.responses import RedirectResponse, Response, StreamingResponse
 
 from rag_platform import access
@@ -88,6 +91,7 @@ def ingest(view: WriteView, place: Place) -> JobData:
     )
 
 
+_PERCENT = re.compile("%(?:22|0[AD])")  # all that browsers encode in names of files of a form
 _FILES = {
     "requestBody": {
         "required": True,
@@ -131,7 +135,7 @@ async def take_files(
     async with request.form(max_files=http.max_upload_files) as form:
         more(form)
         files = [
-            (part.filename, part.file)
+            (_PERCENT.sub(lambda code: unquote(code[0]), part.filename), part.file)
             for part in form.getlist("files")
             if isinstance(part, UploadFile) and part.filename
         ]
@@ -341,14 +345,22 @@ def _show(view: View, status: int = 200, cursor: str | None = None, **values: An
 
 
 @pages.post("/ingestion/upload", dependencies=[MayWrite])
-async def upload_form(request: Request, settings: SettingsOf) -> Response:
-    """Store uploaded files, and redirect to their page."""
+async def upload_form(request: Request, library: LibraryOf) -> Response:
+    """Store uploaded files, and redirect to their page; on an error, show the form again with the
+    reason.
+    """
     named: dict[str, str] = {}
 
     def read(form: FormData) -> None:
         named.update({key: str(form.get(key, "")) for key in ("namespace", "tags")})
 
-    data = await take_files(request, settings, read)
+    try:
+        data = await take_files(request, library.settings, read)
+    except (RagError, HTTPException) as error:
+        status, part = describe(request, error)
+        view = _view_to_write(request, library, named.get("namespace"))
+        shown = partial(_show, view, status, error=part, typed=named)
+        return await anyio.to_thread.run_sync(shown)
     address = link(f"/ingestion/uploads/{data['upload_id']}", **named)
     return RedirectResponse(address, 303)
 
