@@ -453,7 +453,12 @@ def unknown_document(library: Library, doc_id: str, namespaces: Sequence[str]) -
         or [stems[stem] for stem in alike]
         or difflib.get_close_matches(doc_id, ids, n=3, cutoff=0.5)
     )[:3]
-    hint = f"did you mean {', '.join(near)}?" if near else "list the documents to see their ids"
+    hint = (
+        f"did you mean {', '.join(near)}?"
+        if near
+        else "list the documents to see their ids, in a terminal with `rag docs list --namespace"
+        f" {namespaces[0]}`"
+    )
     return NotFoundError(
         f"no document {doc_id!r} in library {' or '.join(map(repr, namespaces))}; {hint}",
         code="unknown_document",

@@ -49,7 +49,8 @@ def jobs() -> None:
 def jobs_list(context: Context, everywhere: bool, state: str | None, limit: int) -> Json:
     """Jobs, newest first."""
     # jobs for the whole data root have an empty namespace
-    names = [None] if everywhere else [context.known_namespace(), ""]
+    own = context.listed_namespaces()
+    names = [None] if everywhere or len(own) > 1 else [*own, ""]
     work.end_orphans(context.ledger, context.settings.jobs)
     found = [
         work.as_it_stands(job, context.ledger, context.settings.jobs)
@@ -70,13 +71,13 @@ def jobs_list(context: Context, everywhere: bool, state: str | None, limit: int)
         for detail in [_format_progress(row) or row["reason"]]
     ]
     lines = lines or [f"no {'such ' if state else ''}jobs"]
-    if not everywhere:
+    if names[0] is not None:
         lines.append(
             f"Of library {names[0]!r} alone; `rag jobs list --all` lists those of every library."
         )
     return {
         "markdown": "\n".join(lines),
-        "namespace": None if everywhere else names[0],
+        "namespace": names[0],
         "jobs": rows,
     }
 
@@ -301,8 +302,8 @@ def ledger_copy(context: Context, source: str, target: str) -> Json:
     lines += [
         "",
         f"{names['to']} holds all of {names['from']}, compared row by row.",
-        "To move there, name it as `ledger` in settings.yaml (RAG_LEDGER) of every process, then"
-        " move the old one away, so that none goes on reading it.",
+        "A backup needs no more. To move there, name it as `ledger` in settings.yaml (RAG_LEDGER)"
+        " of every process, then move the old one away, so that none goes on reading it.",
     ]
     return {"markdown": "\n".join(lines), "tables": [to_json(part) for part in copied], **names}
 

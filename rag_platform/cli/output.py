@@ -100,6 +100,16 @@ class Context:
             require_existing(self.library, self.given_namespace)
         return self.namespace
 
+    def listed_namespaces(self) -> list[str]:
+        """The library of `--namespace`, else the configured one, else every one. Raises
+        NotFoundError.
+        """
+        from rag_platform.retrieval.namespaces import known_namespaces
+
+        if self.given_namespace or "default_namespace" in self.settings.model_fields_set:
+            return [self.known_namespace()]
+        return known_namespaces(self.library) or [self.namespace]
+
     def name_others(self) -> str:
         """A line on the libraries that a command left out, since none was given; "" for none."""
         if self.given_namespace:

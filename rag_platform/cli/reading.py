@@ -242,13 +242,16 @@ def sources() -> None:
 @answers(namespace=True)
 def sources_list(context: Context) -> Json:
     """Sources, with the number of their documents, and where folders are."""
-    name = context.known_namespace()
-    shown = ("name", "kind", "root", "include", "exclude", "on_gone")
+    names = context.listed_namespaces()
+    shown = ("namespace", "name", "kind", "root", "include", "exclude", "on_gone")
     rows: list[Json] = [
         {
             **{key: to_json(getattr(source, key)) for key in shown},
-            "documents": len(context.ledger.documents(name, source=source.name, status="active")),
+            "documents": len(
+                context.ledger.documents(source.namespace, source=source.name, status="active")
+            ),
         }
+        for name in names
         for source in context.ledger.sources(name)
     ]
     keeps = {"keep": ", keeps what is gone", "retire": ""}
@@ -256,9 +259,11 @@ def sources_list(context: Context) -> Json:
         f"{row['name']}  {row['kind']},"
         f" {pluralise(int(row['documents']), 'document')}{keeps[row['on_gone']]}"
         + (f", at {row['root']}" if row["root"] else "")
+        + (f" ({row['namespace']})" if len(names) > 1 else "")
         for row in rows
     ]
-    return {"markdown": "\n".join(lines) or f"no sources in library {name!r}", "sources": rows}
+    listed = "\n".join(lines) or f"no sources in library {', '.join(map(repr, names))}"
+    return {"markdown": listed, "sources": rows}
 
 
 @click.command()

@@ -300,7 +300,7 @@ def _position(base: Base, pieces: Sequence[Piece], chunk_id: str) -> int:
         gone = (
             "an earlier operation changed it"
             if base.chunk(chunk_id)
-            else "it belongs to another version"
+            else "an earlier operation took it away, or it belongs to another version"
         )
         raise NotFoundError(
             f"document {base.doc_id} has no chunk {chunk_id!r} here ({gone}); `rag drafts show"

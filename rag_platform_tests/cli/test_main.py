@@ -412,7 +412,7 @@ def test_several_libraries_answer_one_question(desk: Any) -> None:
         assert "alone" not in CliRunner().invoke(main, [*words, "--namespace", "hr"]).output
 
 
-def test_one_of_several_libraries_has_to_be_named_but_for_all_jobs(desk: Any) -> None:
+def test_one_of_several_libraries_has_to_be_named_but_for_lists_of_all(desk: Any) -> None:
     for name in ("one", "two"):
         desk.write(**{name: f"# {name}\n\nA text of {name}.\n"})
         desk.publish(desk.docs / f"{name}.md", namespace=name)
@@ -423,8 +423,18 @@ def test_one_of_several_libraries_has_to_be_named_but_for_all_jobs(desk: Any) ->
     assert refused["message"].endswith(
         "none was named: name one of them, in a terminal with `--namespace one`"
     )
-    listed = desk.call("jobs", "list", "--all").data["jobs"]
-    assert {job["namespace"] for job in listed} == {"one", "two"}
+    everything = (("jobs", "list", "--all"), ("jobs", "list"), ("sources", "list"))
+    for words in everything:
+        listed = desk.call(*words).data[words[0]]
+        assert {row["namespace"] for row in listed} == {"one", "two"}
+    printed = CliRunner().invoke(main, ["sources", "list"]).output
+    assert printed == "files  files, 1 document (one)\nfiles  files, 1 document (two)\n"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("RAG_NAMESPACE", "two")
+        for words in everything:
+            found = {row["namespace"] for row in desk.call(*words).data[words[0]]}
+            assert found == ({"one", "two"} if "--all" in words else {"two"})
+    assert len(desk.call("sources", "list", "--namespace", "one").data["sources"]) == 1
 
 
 def test_a_folder_stays_in_the_library_that_reads_it(desk: Any) -> None:
