@@ -373,6 +373,16 @@ def test_a_refused_file_leaves_the_others_of_its_upload(shelf: Shelf) -> None:
         assert client.get("/api/uploads/" + kept["upload_id"]).json() == kept
 
 
+def test_a_refused_form_leads_back_to_its_page(desk: TestClient) -> None:
+    page = "http://127.0.0.1/ingestion/uploads/up_0123456789abcdef?tags=a"
+    address, sent = page.partition("?")[0], {"namespace": "default"}
+    for origin, referer in (("http://127.0.0.1", page), ("http://127.0.0.1", "http://x.example/")):
+        headers = {"Origin": origin, "Referer": referer}
+        told = desk.post(address, data=sent, headers=headers)
+        assert (told.status_code, f'href="{referer}">Back' in told.text) == (404, referer == page)
+    assert "Back</a>" not in desk.get(address, headers={"Referer": page}).text
+
+
 def test_names_of_files_are_decoded_as_browsers_encode_them(desk: TestClient) -> None:
     body = (
         b'--b\r\nContent-Disposition: form-data; name="files"; filename="a %22b%22%0D%0A%20%25.md"'
