@@ -456,8 +456,7 @@ def unknown_document(library: Library, doc_id: str, namespaces: Sequence[str]) -
     hint = (
         f"did you mean {', '.join(near)}?"
         if near
-        else "list the documents to see their ids, in a terminal with `rag docs list --namespace"
-        f" {namespaces[0]}`"
+        else f"`rag docs list --namespace {namespaces[0]}` shows them"
     )
     return NotFoundError(
         f"no document {doc_id!r} in library {' or '.join(map(repr, namespaces))}; {hint}",

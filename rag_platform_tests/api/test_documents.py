@@ -323,7 +323,7 @@ def test_unknown_documents_name_near_ones(library: Library, ids: dict[str, str])
         with pytest.raises(NotFoundError, match=f"did you mean {ids[PORTS]}") as raised:
             get_document(library, "default", wrong)
         assert raised.value.code == "unknown_document"
-    with pytest.raises(NotFoundError, match="list the documents"):
+    with pytest.raises(NotFoundError, match="`rag docs list --namespace default` shows them"):
         get_document(library, "default", "???")
 
 
