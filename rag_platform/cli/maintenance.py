@@ -49,8 +49,8 @@ def jobs() -> None:
 def jobs_list(context: Context, everywhere: bool, state: str | None, limit: int) -> Json:
     """Jobs, newest first."""
     # jobs for the whole data root have an empty namespace
-    own = context.listed_namespaces()
-    names = [None] if everywhere or len(own) > 1 else [*own, ""]
+    own = [] if everywhere else context.listed_namespaces()
+    names = [*own, ""] if len(own) == 1 else [None]
     work.end_orphans(context.ledger, context.settings.jobs)
     found = [
         work.as_it_stands(job, context.ledger, context.settings.jobs)
