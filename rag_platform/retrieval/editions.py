@@ -14,7 +14,6 @@ import functools
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
-from operator import attrgetter
 from typing import NamedTuple
 
 from rag_platform.ir import Hit, Json
@@ -30,7 +29,7 @@ from rag_platform.retrieval.product_versions import (
     is_of_other,
 )
 from rag_platform.text.dates import MONTHS, find_dates
-from rag_platform.text.scripts import CJK
+from rag_platform.text.scripts import CJK, has_han
 from rag_platform.text.term_overlap import question_terms
 
 HEAD_CHARS = 400  # of a document, which may tell its edition
@@ -157,19 +156,39 @@ def _strip_edition(text: str) -> str:
 
 
 def find_foreign(question: str, hits: Sequence[Hit]) -> set[int]:
-    """The places of the hits without the name of the product that the question is about, where it
-    names exactly one that has a README or change log: the installation of Got does not answer `How
-    do I install Koa?`.
+    """The places of the hits from READMEs and change logs of other products than the one that the
+    question is about, where it names exactly one that has such a file, and that do not speak of it:
+    the installation of Got does not answer `How do I install Koa?`.
     """
     asked = _join_words(question)
-    products = {name for hit in hits for name in name_products(hit.source_uri, hit.doc_title)}
-    named = {name for name in products if name in asked}
+    products = [name_products(hit.source_uri, hit.doc_title) for hit in hits]
+    named = {name for names in products for name in names if name in asked}
     longest = [name for name in named if not any(name != it and name in it for it in named)]
     if len(longest) != 1:
         return set()
-    fields = attrgetter("source_uri", "doc_title", "section_path", "chunk_text")
-    texts = (_join_words("\n".join(fields(hit))) for hit in hits)
-    return {place for place, text in enumerate(texts) if longest[0] not in text}
+    (name,) = longest
+    folders = [hit.source_uri[: hit.source_uri.rfind("/") + 1] for hit in hits]
+    own = {it for it, names in zip(folders, products, strict=True) if name in names}
+
+    def is_near(place: int) -> bool:
+        # the README above those of all packages tells their license
+        return any(
+            it != folders[place]
+            and (it.startswith(folders[place]) or folders[place].startswith(it))
+            for it in own
+        )
+
+    return {
+        place
+        for place, hit in enumerate(hits)
+        if products[place] and not is_near(place) and not _speaks_of(name, hit)
+    }
+
+
+def _speaks_of(name: str, hit: Hit) -> bool:
+    """Whether a hit has a name, as `_join_words` writes it, in its text or titles."""
+    text = "\n".join((hit.source_uri, hit.doc_title, hit.section_path, hit.chunk_text)).lower()
+    return name.split()[0] in text and name in _join_words(text)
 
 
 @functools.lru_cache(maxsize=4096)
@@ -184,7 +203,8 @@ def name_products(path: str, title: str) -> tuple[str, ...]:
     names = []
     for text in (own, folder.rpartition("/")[2], _OF_PRODUCT.sub(" ", title.lower())):
         words = [it for it in _strip_edition(text).split() if not it.isdecimal()]
-        names.append("" if GENERIC.issuperset(words) else _join_words(" ".join(words)))
+        is_topic = GENERIC.issuperset(words) or has_han(text)  # `用户/README.md`
+        names.append("" if is_topic else _join_words(" ".join(words)))
     own, folder, title = names
     return tuple(filter(None, (own or folder, title)))
 
