@@ -63,12 +63,11 @@ from rag_platform.text.stop_words import CHINESE_FUNCTION_WORDS
 from rag_platform.text.term_overlap import (
     ASKS_HISTORY,
     ASKS_NUMBER,
-    ASKS_VERSION,
     DIGIT,
     HISTORY,
     POINTS,
-    VERSION_NUMBER,
     Word,
+    find_version_form,
     question_terms,
     question_words,
     rarity,
@@ -757,7 +756,7 @@ class _AnswerForm:
     """The form of answer that the words of a question call for."""
 
     digit: bool
-    version: bool
+    version: re.Pattern[str] | None
     script: str
 
     @classmethod
@@ -765,7 +764,7 @@ class _AnswerForm:
         lower = simplify(question).lower()
         return cls(
             digit=ASKS_NUMBER.search(lower) is not None,
-            version=ASKS_VERSION.search(lower) is not None,
+            version=find_version_form(lower),
             script=find_script(question),
         )
 
@@ -776,7 +775,7 @@ class _AnswerForm:
         """
         text = simplify(text)
         fits = constants.NUMBER_FACTOR if self.digit and DIGIT.search(text) else 1.0
-        if self.version and not VERSION_NUMBER.search(f"{above}\n{text}"):
+        if self.version and not self.version.search(f"{above}\n{text}"):
             fits *= constants.OFF_TOPIC_FACTOR
         if kind != "code" and find_script(text) != self.script:
             fits *= constants.OTHER_LANGUAGE_FACTOR

@@ -32,7 +32,13 @@ from rag_platform.text.plain_quotes import strip_markup
 from rag_platform.text.scripts import HAN, HAN_DIGITS, has_han, is_wide, simplify
 from rag_platform.text.segmentation import chinese_dictionary, tag_word
 from rag_platform.text.stop_words import CHINESE_FUNCTION_WORDS, ENGLISH
-from rag_platform.text.term_overlap import ASKS_VERSION, question_terms, question_words
+from rag_platform.text.term_overlap import (
+    ASKS_VERSION,
+    VERSION_NUMBER,
+    find_version_form,
+    question_terms,
+    question_words,
+)
 from rag_platform.text.terms import is_weak_term, meaning, stem, stem_prefix
 
 Embed = Callable[[Sequence[str]], Vectors]  # unit vectors of texts
@@ -278,8 +284,11 @@ def _check(
         return ()
     if _lacks_name(question, text):
         return ("the question asks who, and the answer has no name",)
+    form = find_version_form(question)
     asked = ASKS_VERSION.search(question.lower())  # a release may only have a name
-    if asked and "release" not in asked[0] and not _VERSION.search(text):
+    if form is VERSION_NUMBER:
+        form = _VERSION if asked and "release" not in asked[0] else None
+    if form and not form.search(text):
         return ("the question asks for a version, and the answer has none",)
     table = _TABLE.match(answer)
     missing = (

@@ -40,6 +40,10 @@ _BACK_REFERENCE = re.compile(
     r"也就是)",
     re.IGNORECASE,
 )
+# a sentence with a full stop that says what is below it
+_ANNOUNCES = re.compile(
+    r"下[面列]|[如以]下|\b(?:following|below|as follows|like (?:this|so))\b", re.IGNORECASE
+)
 _SENTENCE_END = re.compile(rf"[.!?…;；{STOPS}][{CLOSERS}»`]*\Z")
 _NEXT_QUESTION = ("?**", "？**")  # the end of a bold question, which begins another answer
 SECTION_LEVELS = 2  # heading levels that begin sections
@@ -121,8 +125,9 @@ def read_layout(text: str) -> Layout:
                 if short and not all(_is_only_links(text, it) for it in read[at + 1 : last + 1]):
                     parts.append(_make_part(text, read, at, last, "list"))
                 last = at
-            # an introduction alone says nothing, unless it names code
-            if last == at and "`" not in text[read[at].start : read[at].end]:
+            # an introduction with a colon alone says nothing, unless it names code
+            own = text[read[at].start : read[at].end]
+            if last == at and own.endswith(INTRODUCES) and "`" not in own:
                 at += 1
                 continue
         links = _is_only_links(text, read[at]) and not _is_alone(read, at)
@@ -135,15 +140,15 @@ def read_layout(text: str) -> Layout:
 
 
 def _introduces(text: str, read: Sequence[Unit], at: int) -> bool:
-    """True for a unit that ends with a colon, and for a sentence that continues in a code block."""
-    unit = read[at]
-    return _ends_with_colon(text, unit) or (
-        unit.kind == "sentence"
-        and at + 1 < len(read)
-        and read[at + 1].kind == "code"
-        and _in_same_section(unit, read[at + 1])
-        and not _SENTENCE_END.search(text, unit.start, unit.end)
-    )
+    """True for a unit that ends with a colon, and for a sentence that continues in the code block
+    below it, or announces that or the list below it.
+    """
+    unit, below = read[at], read[at + 1] if at + 1 < len(read) else None
+    if _ends_with_colon(text, unit) or below is None or not _in_same_section(unit, below):
+        return _ends_with_colon(text, unit)
+    announces = below.kind in ("code", "item") and _ANNOUNCES.search(text, unit.start, unit.end)
+    goes_on = below.kind == "code" and not _SENTENCE_END.search(text, unit.start, unit.end)
+    return unit.kind == "sentence" and bool(goes_on or announces)
 
 
 def _read_section_list(text: str, read: Sequence[Unit], at: int) -> Part | None:

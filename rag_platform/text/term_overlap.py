@@ -49,6 +49,20 @@ ASKS_VERSION = re.compile(
     r"\b(?:which|what) (?:version|release)s?\b|哪一?个?版|什么版本|版本号?是(?! ?(?:否|v?\d))"
 )
 VERSION_NUMBER = re.compile(r"\d+\.\d+")
+# the name of a thing that something needs, in a question for its version
+_NAME = "([a-z][a-z.+#-]*)"
+_NEEDED_VERSION = re.compile(
+    r"(?:需|要求|依赖|支持|最低|至少|兼容)[^，。？?]{0,12}?"
+    rf"(?:(?:什么|哪一?个|多少|几)版本?的? ?{_NAME}|{_NAME} ?的?(?:什么|哪一?个|多少)版本"
+    rf"|{_NAME} ?的?(?:最低)?(?:版本号?[是为要]?(?:多少|几|什么|哪)|几(?=以上|才|\W*$)))"
+    rf"|{_NAME} ?的?(?:最低)?版本要求"
+    rf"|\b(?:which|what) (?:minimum )?(?:versions? of (?:the |an? )?{_NAME}|{_NAME} versions?)"
+    r"\b(?=.*\b(?:needs?|needed|requires?|required|supported)\b)"
+)
+_BESIDE_VERSION = (
+    r"[^\w\n]{0,6}(?:(?:[的需要求为是至少或及和与]|版本|最[低高]|不?[低高大]于|等于|以上|以下|更[高新]|or|and|of|is|at"
+    r"|least|later|higher|newer|above|minimum|versions?)[^\w\n]{0,4}){0,8}"
+)
 POINTS = re.compile(
     r"\b(?:see|refer to|read|check(?:"
     r" ?out)?)\b[^.!?]{0,30}\]\(|(?:参见|请参阅|参阅|请查看|查看|详见)[^。！？]{0,10}\]\("
@@ -94,6 +108,20 @@ class Word:
         return self.parts[0] in have and (
             len(self.parts) == 1 or all([part in have for part in self.parts])
         )
+
+
+def find_version_form(question: str) -> re.Pattern[str] | None:
+    """What the answer to a question for a version has: a version, right beside its name where the
+    question asks which version of a thing is needed. None for other questions.
+    """
+    lower = question.lower()
+    if not (named := _NEEDED_VERSION.search(lower)):
+        return VERSION_NUMBER if ASKS_VERSION.search(lower) else None
+    [name] = filter(None, named.groups())
+    name = rf"\b{re.escape(re.sub('[.]?js$', '', name))}(?:\.?js)?"
+    return re.compile(
+        rf"{name}{_BESIDE_VERSION}v?\d|\d[\d.x+]*{_BESIDE_VERSION}{name}", re.IGNORECASE
+    )
 
 
 @lru_cache(maxsize=256)

@@ -204,6 +204,8 @@ def test_an_answer_without_the_holder_of_the_post_asked_for_is_told(
         ("Kafka 版本是多少？", "Kafka 版本 3.6.1，监听端口 9092。 [1]", False),
         ("Which version of the JDK is needed?", "Install JDK 17. [1]", False),
         ("哪个版本支持导出？", "只有企业版支持导出。 [1]", False),
+        ("sdk 需要 node 几", "Node.js SDK 4.0 是 API 3.0 的工具。 [1]", True),
+        ("sdk 需要 node 几", "SDK 4.0 需要 Node.js 10.0.0 及以上。 [1]", False),
         ("MySQL 怎么备份？", "MySQL 每天全量备份。 [1]", False),
         ("这个版本是否支持导出？", "支持导出为表格。 [1]", False),
         ("Python 版本是 3.9 时怎么安装？", "先下载安装包，再双击运行。 [1]", False),

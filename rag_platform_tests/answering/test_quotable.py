@@ -52,6 +52,12 @@ def test_an_introduction_comes_with_what_it_introduces() -> None:
     cited = "To cite it, use\n\n```\n@Manual{it}\n```"
     assert parts(cited) == [("code", cited)]
     assert [kind for kind, _ in parts(cited.replace("use", "do (so)."))] == ["sentence", "code"]
+    # one with a full stop may announce code or a list
+    shown = "Remove them as follows.\n\n```sh\nls -l\n```"
+    assert parts(shown) == [("code", shown)]
+    below = "可以用下面几种方法。\n\n- 清空\n- 重启"
+    assert parts(below)[0] == ("list", below)
+    assert ("sentence", "可以用下面几种方法。") in parts(below)
     # one that names code says something without it
     said = "Turn it off by setting `light` to `False`:"
     assert parts(said + "\n\n{* a.py *}") == [("sentence", said)]

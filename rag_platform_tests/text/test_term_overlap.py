@@ -6,7 +6,12 @@ from hypothesis import strategies as st
 
 from rag_platform.text.scripts import has_han
 from rag_platform.text.segmentation import to_nfkc
-from rag_platform.text.term_overlap import question_terms, question_words
+from rag_platform.text.term_overlap import (
+    VERSION_NUMBER,
+    find_version_form,
+    question_terms,
+    question_words,
+)
 from rag_platform.text.terms import terms
 
 
@@ -91,3 +96,30 @@ def test_a_place_whose_name_has_a_function_character_is_a_word() -> None:
     ]
     assert [word.text for word in question_words("会议室都在哪里")] == ["会议室"]
     assert [word.text for word in question_words("公司在几省有分公司")] == ["分公司"]
+
+
+@pytest.mark.parametrize(
+    ("question", "right", "wrong"),
+    [
+        ("nonebot2 需要python几", "Python 3.10 及以上", "NoneBot 2.0 使用 Python"),
+        ("sdk要求node版本多少", "Node.js 10.0.0 版本及以上", "Node.js SDK 4.0"),
+        ("需要什么版本的 Java", "至少 17 版本的 Java", "Java 服务的 2.1 版"),
+        ("which version of Python is required", "Python version 3.9 or later", "Python has pip 24"),
+        ("Which WSL version does it need?", "requires WSL 2.9.3", "the WSL container 2.9"),
+    ],
+)
+def test_the_version_of_a_needed_thing_is_beside_its_name(
+    question: str, right: str, wrong: str
+) -> None:
+    form = find_version_form(question)
+    assert form is not None and form.search(right) and not form.search(wrong)
+    assert form.search(f"python node {'的' * 100_000}") is None
+
+
+@pytest.mark.parametrize(
+    "question",
+    ["xgplayer哪个版本支持横屏", "In which version of FastAPI was support dropped?"],
+)
+def test_a_question_when_something_came_asks_for_any_version(question: str) -> None:
+    assert find_version_form(question) is VERSION_NUMBER
+    assert find_version_form("支持几种语言") is None
