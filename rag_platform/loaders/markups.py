@@ -1,5 +1,5 @@
-"""AsciiDoc, Org, Perl's POD, subtitles and the texts of RFCs: the blocks of a text, and the edits
-that make it Markdown.
+"""AsciiDoc, Org, Perl's POD, subtitles, the texts of RFCs, and plain texts with numbered headings:
+the blocks of a text, and the edits that make it Markdown.
 
 The facts keep the file unchanged, so that a citation leads to its bytes. A markup is a set of
 patterns, one for each construct; what none of them matches stays as it is.
@@ -15,10 +15,14 @@ from functools import partial
 from rag_platform.ir import Block, Edit
 from rag_platform.loaders.parts import longest_ticks
 from rag_platform.loaders.restructured import HIDDEN, REWRITTEN, fill_gaps
+from rag_platform.text.dates import read_han
+from rag_platform.text.markdown_blocks import HAN_NUMBER
+from rag_platform.text.scripts import HAN
 
 # parse profiles of the facts
 ASCIIDOC, ORG, POD, RFC, SUBTITLES = "asciidoc", "org", "pod", "rfc", "subtitles"
-PROFILES = (ASCIIDOC, ORG, POD, RFC, SUBTITLES)
+NUMBERED = "numbered"
+PROFILES = (ASCIIDOC, ORG, POD, RFC, SUBTITLES, NUMBERED)
 SUFFIXES = {".adoc": ASCIIDOC, ".asciidoc": ASCIIDOC, ".org": ORG, ".pod": POD} | {
     ".srt": SUBTITLES,
     ".vtt": SUBTITLES,
@@ -34,6 +38,18 @@ _ASCIIDOC = re.compile(
 _DIRECTIVE = re.compile(r"^\.\. [\w:-]+::", re.MULTILINE)  # of reStructuredText
 _RFC = re.compile(r"^(?:Request for Comments|RFC): *(\d+)|^Internet-Draft\b", re.M | re.I)
 _HEAD = 1500  # characters in which an RFC says that it is one
+# a short line `2.1 Tools` between empty lines, or `第二章 总则` and `二、职责` above others
+_NUMBERED = re.compile(
+    r"(?:(?:\A|(?<=\n\n)|(?<=\n \n))(?P<digits>\d{1,2}(?:\.\d{1,2}){0,3})\.?[ \t\u3000]{1,4}"
+    rf"[A-Z{HAN}][^\n|]{{1,60}}"
+    rf"|^[ \t\u3000]*(?:第(?P<han>{HAN_NUMBER})(?P<kind>[编篇章节条])(?=\s|$)"
+    rf"|(?P<item>{HAN_NUMBER})、(?=\S))[^\n|]{{0,40}})"
+    r"(?<![.。;；,，:：!！?？…\s])[ \t]*$(?(digits)(?=\n[ \t]*\n))",
+    re.MULTILINE,
+)
+_KINDS = "编篇章节条"  # outermost first
+_CLAUSE = _KINDS.index("条")
+_LEAST_HEADINGS = 3
 _UNDERLINES = "=-~^+"  # of AsciiDoc's titles, by level
 
 _APART = r"(?:(?<=\n\n)|(?<=\n \n))"  # below an empty line
@@ -131,7 +147,56 @@ def find_markup(text: str, suffix: str) -> str:
         return SUFFIXES.get(suffix, "")
     if _RFC.search(text[:_HEAD]):
         return RFC
-    return ASCIIDOC if _ASCIIDOC.search(text) and not _DIRECTIVE.search(text) else ""
+    if _DIRECTIVE.search(text):
+        return ""
+    return ASCIIDOC if _ASCIIDOC.search(text) else NUMBERED if list_numbered(text) else ""
+
+
+def list_numbered(text: str) -> list[tuple[re.Match[str], int]]:
+    """The numbered headings of a plain text with their levels from 2 on; none where their numbers
+    do not all follow each other, as where a list begins. An entry of a table of contents or of a
+    list has no text before the next one.
+    """
+    lines = _end_lines_alike(text)
+    found = [(it, *_read_number(it)) for it in _NUMBERED.finditer(lines)]
+    kept = [
+        one
+        for one, other in zip(found, [*found[1:], None], strict=False)
+        if other is None
+        or other[1] > one[1]
+        or lines[one[0].end() : other[0].start()].strip(" \t\n\u3000")
+    ]
+    ranks = sorted({rank for _, rank, _ in kept})
+    path: dict[int, tuple[int, ...]] = {}
+    clause = (0,)  # clauses are numbered through all chapters
+    for _, rank, number in kept:
+        outer = {it: path[it] for it in path if it < rank}
+        above = outer.get(rank - 1, ())[: len(number) - 1]
+        before = path.get(rank, (*above, 0))
+        if rank == _CLAUSE and number != (1,):
+            before = clause
+        if number != (*before[:-1], before[-1] + 1):
+            return []
+        path = outer | {rank: number}
+        clause = number if rank == _CLAUSE else clause
+    if len(kept) < _LEAST_HEADINGS:
+        return []
+    return [(it, 2 + ranks.index(rank)) for it, rank, _ in kept]
+
+
+def _read_number(heading: re.Match[str]) -> tuple[int, tuple[int, ...]]:
+    """(how deep a kind of numbers is, its parts) of a numbered heading."""
+    if digits := heading["digits"]:
+        parts = tuple(map(int, digits.split(".")))
+        return len(_KINDS) + len(parts), parts
+    rank = _KINDS.index(heading["kind"]) if heading["kind"] else len(_KINDS)
+    number = heading["han"] or heading["item"]
+    return rank, (int(number if number.isdecimal() else read_han(number)),)
+
+
+def _end_lines_alike(text: str) -> str:
+    """The text with lines that end with one character, at the same offsets."""
+    return text.replace("\r\n", " \n").replace("\r", "\n")
 
 
 def markup_blocks(text: str, profile: str) -> list[Block]:
@@ -189,8 +254,11 @@ class _Reader:
         self.edits: list[Edit] = []
         self._profile = profile
         self._unended = 0  # subtitles since the last end of a sentence
-        # lines end with one character, at the same offsets
-        lines = text.replace("\r\n", " \n").replace("\r", "\n")
+        if profile == NUMBERED:
+            for found, level in list_numbered(text):
+                self._add_heading(found.start(), found.end(), level, " ".join(found[0].split()))
+            return
+        lines = _end_lines_alike(text)
         for name, found, body_end, end in _scan(lines, profile):
             if name in ("title", "top", "heading", "underlined", "plain"):
                 self._write_heading(name, found)
@@ -217,6 +285,9 @@ class _Reader:
         start, end = found.start("words") if name == "top" else found.start(), found.end()
         if name == "top" and (number := _RFC.search(self.text[:_HEAD])) and number[1]:
             words = f"RFC {number[1]}: {words}"
+        self._add_heading(start, end, level, words)
+
+    def _add_heading(self, start: int, end: int, level: int, words: str) -> None:
         level = min(level, 6)
         self._edit(start, end, f"{'#' * level} {words}")
         title = re.sub(r"[`*]", "", words)

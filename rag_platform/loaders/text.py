@@ -22,7 +22,7 @@ from rag_platform.loaders.json_records import record_blocks
 from rag_platform.loaders.languages import COMMENT_MARKS, LANGUAGES, find_language, suffix_of
 from rag_platform.loaders.manuals import PROFILE as MANUAL
 from rag_platform.loaders.manuals import is_manual, manual_blocks
-from rag_platform.loaders.markups import SUBTITLES, SUFFIXES, find_markup, markup_blocks
+from rag_platform.loaders.markups import NUMBERED, SUBTITLES, SUFFIXES, find_markup, markup_blocks
 from rag_platform.loaders.parts import Engine, make_facts
 from rag_platform.loaders.restructured import PROFILE as RESTRUCTURED
 from rag_platform.loaders.restructured import is_restructured, restructured_blocks
@@ -52,7 +52,7 @@ class TextLoader:
     charset: str = ""
 
     NAME: ClassVar[str] = "text"
-    VERSION: ClassVar[str] = "15"
+    VERSION: ClassVar[str] = "16"
     traits: ClassVar[Traits] = Traits()
 
     def claims(self, filename: str, head: bytes) -> bool:
@@ -82,7 +82,7 @@ class TextLoader:
         if language:
             named = (block.title for block in headings if block.level == 1)
             title = next(named, PurePosixPath(filename).name)
-        elif headings:
+        elif headings and profile != NUMBERED:
             title = "" if titles_section(headings) else headings[0].title
         else:
             is_named = profile == SUBTITLES

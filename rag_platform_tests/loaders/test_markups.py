@@ -1,4 +1,4 @@
-"""AsciiDoc, Org, POD, RFCs and subtitles, read as Markdown."""
+"""AsciiDoc, Org, POD, RFCs, subtitles and texts with numbered headings, read as Markdown."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from rag_platform.loaders.markups import find_markup, markup_blocks, markup_edits
+from rag_platform.loaders.markups import find_markup, list_numbered, markup_blocks, markup_edits
 from rag_platform.loaders.text import TextLoader
 from rag_platform.normalisation.edits import apply_edits
 
@@ -280,6 +280,8 @@ def test_terms_and_attributes_that_only_look_so(text: str, profile: str, markdow
         ("- a", " ", "org"),
         ("00:01.0", " ", "subtitles"),
         ("a", "\n", "subtitles"),
+        ("1 A\n", " ", "numbered"),
+        ("第一条", "一", "numbered"),
     ],
 )
 def test_long_lines_take_time_in_proportion(start: str, part: str, profile: str) -> None:
@@ -333,9 +335,62 @@ def test_other_texts_are_not_taken_for_these() -> None:
         ("<v a<b{\\00:" * 5, "subtitles"),
         ("1\n0:01 --> 0:02\n \n", "subtitles"),
         ("0:01 --> 0:02\n\n\n", "subtitles"),
+        ("1 A\n\n", "numbered"),
+        ("第一条\n\u3000", "numbered"),
     ],
 )
 def test_long_texts_take_time_in_proportion(line: str, profile: str) -> None:
     started = time.process_time()
     markup_blocks(line * 4000, profile)
     assert time.process_time() - started < 5
+
+
+@pytest.mark.parametrize(
+    ("text", "levels"),
+    [
+        (
+            "Manual\n\n1 Overview\n\nWhat it is.\n\n2 Set-up\n\n2.1 Needs\n\nLinux 5.4.\n\n"
+            "2.2 Steps\n\n1. Stop it\n2. Start it\n\n3 Backup\n\nEvery night.\n",
+            {"1 Overview": 2, "2 Set-up": 2, "2.1 Needs": 3, "2.2 Steps": 3, "3 Backup": 2},
+        ),
+        (
+            "章程\n目录\n第一章 总则\n第二章 会员\n\n第一章 总则\n第一条　名称\n本会叫甲。\n"
+            "第二章 会员\r\n第二条　入会\r\n由会长批准。\n第3条 会费\n每年十元。\n",
+            {
+                "第一章 总则": 2,
+                "第一条 名称": 3,
+                "第二章 会员": 2,
+                "第二条 入会": 3,
+                "第3条 会费": 3,
+            },
+        ),
+        ("1. Do it\n\nNow.\n\n2. Rest\n\nA bit.\n\n4. Go\n\nAway.\n", {}),  # one is missing
+        ("1. Do\n\nNow.\n\n2. Go\n\nOn.\n\n1. Do\n\nX.\n\n2. Go\n\nY.\n", {}),  # two lists
+        ("1. Milk\n\n2. Bread\n\n3. Salt\n\nBuy all.\n", {}),
+        (
+            "第一条 甲方交付房屋，乙方验收。\n第二条 乙方付款。\n第三条 本合同有效。\n",
+            {},
+        ),  # sentences
+    ],
+)
+def test_numbered_lines_are_headings_where_all_numbers_follow(
+    text: str, levels: dict[str, int]
+) -> None:
+    assert {" ".join(it[0].split()): level for it, level in list_numbered(text)} == levels
+    assert find_markup(text, ".txt") == ("numbered" if levels else "")
+    markdown = apply_edits(text, markup_edits(text, "numbered")).text
+    assert all(f"{'#' * level} {name}" in markdown for name, level in levels.items())
+
+
+def test_the_title_above_numbered_headings_is_the_first_line(tmp_path: Path) -> None:
+    path = tmp_path / "a.txt"
+    path.write_text(
+        "租赁合同\n第一条 房屋\n一间。\n第二条 租期\n两年。\n第三条 租金\n五千。\n", "utf-8"
+    )
+    facts = TextLoader().load(path, path.name)
+    assert facts.summary.title == "租赁合同"
+    assert [it.title for it in facts.blocks if it.title] == [
+        "第一条 房屋",
+        "第二条 租期",
+        "第三条 租金",
+    ]
