@@ -168,7 +168,7 @@ def list_numbered(text: str) -> list[tuple[re.Match[str], int]]:
     ]
     ranks = sorted({rank for _, rank, _ in kept})
     path: dict[int, tuple[int, ...]] = {}
-    clause = (0,)  # clauses are numbered through all chapters
+    clause: tuple[int, ...] = (0,)  # clauses are numbered through all chapters
     for _, rank, number in kept:
         outer = {it: path[it] for it in path if it < rank}
         above = outer.get(rank - 1, ())[: len(number) - 1]
