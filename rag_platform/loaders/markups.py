@@ -147,9 +147,7 @@ def find_markup(text: str, suffix: str) -> str:
         return SUFFIXES.get(suffix, "")
     if _RFC.search(text[:_HEAD]):
         return RFC
-    if _DIRECTIVE.search(text):
-        return ""
-    return ASCIIDOC if _ASCIIDOC.search(text) else NUMBERED if list_numbered(text) else ""
+    return ASCIIDOC if _ASCIIDOC.search(text) and not _DIRECTIVE.search(text) else ""
 
 
 def list_numbered(text: str) -> list[tuple[re.Match[str], int]]:

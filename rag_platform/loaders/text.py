@@ -22,7 +22,14 @@ from rag_platform.loaders.json_records import record_blocks
 from rag_platform.loaders.languages import COMMENT_MARKS, LANGUAGES, find_language, suffix_of
 from rag_platform.loaders.manuals import PROFILE as MANUAL
 from rag_platform.loaders.manuals import is_manual, manual_blocks
-from rag_platform.loaders.markups import NUMBERED, SUBTITLES, SUFFIXES, find_markup, markup_blocks
+from rag_platform.loaders.markups import (
+    NUMBERED,
+    SUBTITLES,
+    SUFFIXES,
+    find_markup,
+    list_numbered,
+    markup_blocks,
+)
 from rag_platform.loaders.parts import Engine, make_facts
 from rag_platform.loaders.restructured import PROFILE as RESTRUCTURED
 from rag_platform.loaders.restructured import is_restructured, restructured_blocks
@@ -112,7 +119,7 @@ def _read_markup(text: str, suffix: str, language: str) -> tuple[str, list[Block
         return profile, markup_blocks(text, profile)
     if is_restructured(text, suffix):
         return RESTRUCTURED, restructured_blocks(text)
-    return "", []
+    return (NUMBERED, markup_blocks(text, NUMBERED)) if list_numbered(text) else ("", [])
 
 
 def _warn_of_broken(records: Sequence[Block]) -> tuple[str, ...]:
