@@ -10,6 +10,8 @@ from typing import ClassVar
 from rag_platform.chunkers.recursive import Recursive
 from rag_platform.chunkers.sizes import Ruler, Span, require_sizes, trim
 from rag_platform.text.markdown_blocks import (
+    ANSWERING,
+    ASKING,
     DELIMITER,
     HEADING,
     Guarded,
@@ -22,18 +24,14 @@ from rag_platform.text.markdown_blocks import (
 )
 
 _MARK = r"[ \t]*(?:[-*+>][ \t]+|\d{1,3}[.)、][ \t]*)?(?:#{1,6}[ \t]+)?[*_]{0,2}"
-_QUESTION = re.compile(
-    rf"{_MARK}(?:Q(?:uestion)?|问题?|問題?|提问)[ \t]*\d{{0,4}}[*_]{{0,2}}[ \t]*[:：.、]",
-    re.IGNORECASE,
-)
-_ANSWER = re.compile(
-    rf"{_MARK}(?:A(?:nswer)?|答案?|回答|解答)[ \t]*\d{{0,4}}[*_]{{0,2}}[ \t]*[:：.、]",
-    re.IGNORECASE,
+_QUESTION, _ANSWER = (
+    re.compile(rf"{_MARK}{words}[ \t]*\d{{0,4}}[*_]{{0,2}}[ \t]*[:：.、]", re.IGNORECASE)
+    for words in (ASKING, ANSWERING)
 )
 _QUESTION_END = re.compile(r"[?？][*_”\"')）]*[ \t]*(?:\{[^{}]*\})?$")
 _BOLD_QUESTION = re.compile(r"[ \t]*(?:\*\*|__)[^*_\n]*[?？](?:\*\*|__)[ \t]*$")
-_QUESTION_COLUMN = re.compile(r"^(?:q|questions?|问题?|問題?|提问|常见问题)$", re.IGNORECASE)
-_ANSWER_COLUMN = re.compile(r"^(?:a|answers?|答案?|回答|解答)$", re.IGNORECASE)
+_QUESTION_COLUMN = re.compile(rf"{ASKING}s?|常见问题", re.IGNORECASE)
+_ANSWER_COLUMN = re.compile(rf"{ANSWERING}s?", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -154,8 +152,8 @@ def _find_rows(text: str, runs: list[Guarded]) -> Iterator[Span]:
         head, rule = (*text[run.start : run.end].split("\n"), "")[:2]
         if DELIMITER.fullmatch(rule):
             names = [cell.strip(" *_`\t>") for cell in cells(head.strip(" \t>"))]
-            has_pairs = any(map(_QUESTION_COLUMN.match, names)) and any(
-                map(_ANSWER_COLUMN.match, names)
+            has_pairs = any(map(_QUESTION_COLUMN.fullmatch, names)) and any(
+                map(_ANSWER_COLUMN.fullmatch, names)
             )
         elif run.start != end:
             has_pairs = False

@@ -53,8 +53,7 @@ class Features:
     sentence: float = 0.2
     headings: float = 0.2
     phrases: float = 1.0
-    # high enough for the answer in a list of questions to outweigh all but identifiers
-    titles: float = 2.0
+    titles: float = 1.0
     # high enough for an exact identifier to outweigh all other features
     identifiers: float = 2.0
 

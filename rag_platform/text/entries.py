@@ -12,8 +12,8 @@ from functools import lru_cache
 
 from rag_platform.ir import split_path
 from rag_platform.text.markdown_blocks import ASKS, QUESTION
-from rag_platform.text.scripts import HAN, has_han
-from rag_platform.text.terms import meaning
+from rag_platform.text.scripts import HAN, has_han, simplify
+from rag_platform.text.terms import is_weak_term, terms
 
 # a line of bold words or code, as `f(**options)`, or of a question; a bold sentence is none
 BOLD_LINE = re.compile(
@@ -91,6 +91,11 @@ _TITLE = re.compile(
 )
 _ASKS = re.compile(rf"^\s*{ASKS}")
 _HEADING = re.compile(r"^#{1,6}[ \t]+([^\n]+)", re.MULTILINE)
+_INTERROGATIVE = re.compile(
+    r"\b(?:who|whom|whose|when|where|why|which|what|how(?: (?:many|much|long|often))?|not)\b"
+    r"|n['’]t\b"
+    "|为什么|为何|何时|什么时候|谁|哪|多少|多久|几|怎[么样]|如何|什么"
+)
 
 
 @lru_cache(maxsize=4096)
@@ -148,26 +153,34 @@ def is_titled(question: str, section_path: str, text: str) -> bool:
 
 
 def is_asked(question: str, title: str) -> bool:
-    """True for a title that asks the same as a question: in the same words, or in others with the
-    same meaningful terms; a title with one term, or one name, must be a question.
+    """True for a title in the words of a question, or that asks for the same in others: with the
+    same interrogative and the same meaningful terms in the same order. Titles that are no questions
+    only answer how.
 
-    >>> is_asked("how can I copy a file", "How do I copy files?"), is_asked("What is it?", "It")
-    (True, False)
+    >>> is_asked("how can I copy a file", "How do I copy files?")
+    True
+    >>> is_asked("Where is it installed?", "How is it installed?")
+    False
     """
     own = _ASKS.sub("", title).strip("*# \t")
-    if own.casefold() == question.strip().casefold():
+    if own.rstrip("?？").casefold() == question.strip().rstrip("?？").casefold():
         return True
     if has_han(own) != has_han(question):  # needs no Chinese words, whose dictionary takes 29 MiB
         return False
-    asked = _find_meant(question)
-    several = len(asked) > 1 and (" " in own or has_han(own))  # not `pump_rate`
-    is_question = own.endswith(("?", "？")) or several
-    return bool(asked) and is_question and _find_meant(own) == asked
+    asked, read = _read_question(question), _read_question(own)
+    if not own.endswith(("?", "？")) and not _ASKS.match(title):
+        # "Opening jars" tells how, not who opens them, where or when; "Opening" has too few words
+        return asked[0] in ("how", "如何") and len(asked) > 2 and read[1:] == asked[1:]
+    return len(asked) > 1 and read == asked
 
 
 @lru_cache(maxsize=4096)
-def _find_meant(text: str) -> frozenset[str]:
-    return frozenset(meaning(text))
+def _read_question(text: str) -> tuple[str, ...]:
+    """The interrogatives and negations of a question, then its meaningful terms in order."""
+    text = simplify(text.lower())
+    asks = " ".join("如何" if it[0] == "怎" else it for it in _INTERROGATIVE.findall(text))
+    rest = terms(_INTERROGATIVE.sub(" ", text))
+    return asks, *(term for term in rest if not is_weak_term(term))
 
 
 def find_headings(text: str) -> list[str]:

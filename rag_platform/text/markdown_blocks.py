@@ -35,9 +35,11 @@ BULLET = (
     rf"|[(（]?{HAN_DIGIT}{{1,3}}[)）、][ \t\u3000]*"
     rf"|(?:\d{{1,2}}[.．]|[(（]\d{{1,2}}[)）]|[①-⑳])[ \t\u3000]*(?=[《“{HAN}]))"
 )
+# words before questions and answers
+ASKING, ANSWERING = "(?:问题?|問題?|提问|Q(?:uestion)?)", "(?:答案?|回答|解答|A(?:nswer)?)"
 # the prefix of a question with an answer below, which may be bold
-ASKS = r"(?:\*\*)?(?:问题?|問題?|Q(?:uestion)?) ?\d{0,3}(?:\*\*)?[:：](?:\*\*)?"
-_ANSWERS = r"(?:\*\*)?(?:答案?|回答|A(?:nswer)?) ?\d{0,3}(?:\*\*)?[:：]"
+ASKS = rf"(?:\*\*)?{ASKING} ?\d{{0,3}}(?:\*\*)?[:：](?:\*\*)?"
+_ANSWERS = rf"(?:\*\*)?{ANSWERING} ?\d{{0,3}}(?:\*\*)?[:：]"
 # a line with a question, by its mark or that of the answer below it
 QUESTION = rf"{ASKS}[^\n]*(?:[?？][ \t]*(?=\n|\Z)|(?=\n\s*+{_ANSWERS}))"
 _ASKS = re.compile(ASKS)

@@ -137,6 +137,24 @@ def test_a_passage_is_titled_with_a_question(title: str) -> None:
 def test_a_box_or_section_may_be_titled_with_a_question() -> None:
     box = "<details>\n<summary>怎么开罐？</summary>\n\n拧。\n</details>"
     assert is_titled("怎么开罐", "", box)
+    assert is_titled("怎么开罐？", "", "提问：怎么开罐？\n\n解答：拧。")
     assert is_titled("What is a jar?", JOINT.join(["Jars", "What is a jar?"]), "")
     assert is_asked("what is a jar", "What is a jar")
     assert not is_asked("What is a jar?", "Jars")
+    assert is_asked("怎麼開罐頭？", "如何开罐头？")
+
+
+@pytest.mark.parametrize(
+    ("question", "title"),
+    [
+        ("Why does the pump stop?", "How do I stop the pump?"),
+        ("Where is the pump installed?", "Installing the pump"),
+        ("How many pumps failed?", "Failed pumps"),
+        ("How do I turn PNG into JPEG?", "How do I turn JPEG into PNG?"),
+        ("Can I not use the pump?", "Can I use the pump?"),
+        ("How do I install it?", "Installation"),
+        ("谁安装水泵？", "怎么安装水泵？"),
+    ],
+)
+def test_the_same_words_may_ask_for_something_else(question: str, title: str) -> None:
+    assert not is_asked(question, title)
