@@ -20,9 +20,9 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future
+from concurrent.futures import Future, InvalidStateError
 from concurrent.futures import TimeoutError as FutureTimeout
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -74,21 +74,33 @@ class _Workers:
 
 
 _workers = _Workers()
+_call: contextvars.ContextVar[Future[Any] | None] = contextvars.ContextVar("rag_call", default=None)
 
 
 def start(function: Callable[[], R]) -> Future[R]:
     """Run the function in another thread, within the caller's trace; its future."""
     future: Future[R] = Future()
-    call = tracing.carry(function)
+    with set_variable(_call, future):
+        call = tracing.carry(function)
 
     def fulfil() -> None:
-        try:
-            future.set_result(call())
-        except BaseException as error:  # noqa: BLE001 (raised again by the thread that waits)
-            future.set_exception(error)
+        with suppress(InvalidStateError):  # nobody waits for it any more
+            try:
+                future.set_result(call())
+            except BaseException as error:  # noqa: BLE001 (raised again by the thread that waits)
+                future.set_exception(error)
 
     _workers.submit(fulfil)
     return future
+
+
+def check_awaited(stage: str) -> None:
+    """Raise CancelledError in a call of `start` that nobody waits for any more: when its turn has
+    come, before it begins what cannot be stopped.
+    """
+    call = _call.get()
+    if call is not None and call.cancelled():
+        raise CancelledError(f"{stage} was not begun: its time had passed", code="cancelled")
 
 
 # --- deadlines ----------------------------------------------------------------------------------
@@ -147,29 +159,34 @@ def wait(
 
     Raises ProviderError `deadline` after `seconds`, the value of the strategy's `setting`, or at
     the query's deadline, and CancelledError when the query is cancelled. The call itself keeps
-    running.
+    running up to its next `check_awaited`.
     """
     allowed = deadline.left(seconds) if deadline is not None else seconds
     ends = time.monotonic() + allowed
     polls = deadline is not None and deadline.cancelled is not None
-    while True:
-        left = max(0.0, ends - time.monotonic())
-        try:
-            return future.result(timeout=min(_POLL, left) if polls else left)
-        except FutureTimeout as error:
-            if future.done():
-                if future.exception() is error:  # the call itself raised a TimeoutError
-                    raise
-                continue
-            if deadline is not None:
-                deadline.check(stage)
-            if time.monotonic() >= ends:
-                limit = setting if allowed == seconds else "retrieval.query_seconds left no more"
-                raise ProviderError(
-                    f"{stage} took longer than {allowed:.3g} s ({limit})",
-                    code="deadline",
-                    stage=stage,
-                ) from error
+    try:
+        while True:
+            left = max(0.0, ends - time.monotonic())
+            try:
+                return future.result(timeout=min(_POLL, left) if polls else left)
+            except FutureTimeout as error:
+                if future.done():
+                    if future.exception() is error:  # the call itself raised a TimeoutError
+                        raise
+                    continue
+                if deadline is not None:
+                    deadline.check(stage)
+                if time.monotonic() >= ends:
+                    limit = (
+                        setting if allowed == seconds else "retrieval.query_seconds left no more"
+                    )
+                    raise ProviderError(
+                        f"{stage} took longer than {allowed:.3g} s ({limit})",
+                        code="deadline",
+                        stage=stage,
+                    ) from error
+    finally:
+        future.cancel()  # of a call that has ended this changes nothing
 
 
 def run_within(

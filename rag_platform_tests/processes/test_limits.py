@@ -37,3 +37,22 @@ def test_calls_run_side_by_side_in_threads_that_are_used_again() -> None:
     assert sorted(limits.wait(future, 60, "stage.x") for future in futures) == [0, 1]
     names = {limits.run_within(5, "stage.x", threading.get_ident) for _ in range(50)}
     assert len(names) < 20
+
+
+def test_a_call_that_nobody_waits_for_does_not_begin_when_its_turn_comes() -> None:
+    turn, ended, begun = threading.Lock(), threading.Event(), []
+
+    def compute() -> None:
+        try:
+            with turn:
+                limits.check_awaited("embedding")
+                begun.append(1)
+        finally:
+            ended.set()
+
+    with turn, pytest.raises(ProviderError, match=r"longer than 0\.01 s"):
+        limits.run_within(0.01, "stage.x", compute)
+    assert ended.wait(60) and not begun
+    limits.run_within(60, "stage.x", compute)
+    compute()  # outside of `start` there is nobody to give up
+    assert begun == [1, 1]

