@@ -39,6 +39,7 @@ log = logging.getLogger(__name__)
 
 # after this many lost children, a document's remaining pages are read as raw text
 MAX_LAYOUT_FAILURES = 3
+RAW_SHARE = 0.1  # of page_seconds for the raw text of a page that took longer; chosen by hand
 MIN_WINDOW_PAGES = 4
 # with the layout model a page takes 0.5 s of processor time, on a busy machine 1.5 s
 LONG_PDF_PAGES = 1_000
@@ -446,8 +447,8 @@ class _Reading:
         return from_json(PdfInfo, messages[-1]["info"])
 
     def window(self, first: int, last: int) -> None:
-        """Read the pages [first, last). A page whose child dies is read again as raw text; if that
-        fails too, it is left out with a warning.
+        """Read the pages [first, last). A page whose child dies is read again as raw text, in a
+        tenth of the time if it hung; if that fails too, it is left out with a warning.
         """
         while (first := self._first_missing(first, last)) < last:
             raw = self.failures >= MAX_LAYOUT_FAILURES
@@ -455,27 +456,31 @@ class _Reading:
                 self._read(first, last, raw)
             except ChildLost as error:
                 first = self._first_missing(first, last)
-                if first < last:
-                    self._retry(first, str(error))
-                    first += 1
+                if first < last and raw:
+                    self._leave_out(first, f"raw reading failed ({error})")
+                elif first < last:
+                    self._retry(first, error)
 
     def _first_missing(self, first: int, last: int) -> int:
         return next((number for number in range(first, last) if number + 1 not in self.pages), last)
 
-    def _retry(self, number: int, reason: str) -> None:
+    def _retry(self, number: int, reason: ChildLost) -> None:
         with self.lock:
             self.failures += 1
             self.warnings.append(f"page {number + 1:d}: {reason}; read again as raw text")
         try:
-            self._read(number, number + 1, True)
+            self._read(number, number + 1, True, RAW_SHARE if reason.hung else 1.0)
         except ChildLost as error:
-            why = f"page {number + 1}: raw reading failed too ({error})"
-            self._add_page(PageFacts(number + 1, (), (), "failed", (why,)))
+            self._leave_out(number, f"raw reading failed too ({error})")
 
-    def _read(self, first: int, last: int, raw: bool) -> None:
+    def _leave_out(self, number: int, why: str) -> None:
+        self._add_page(PageFacts(number + 1, (), (), "failed", (f"page {number + 1}: {why}",)))
+
+    def _read(self, first: int, last: int, raw: bool, share: float = 1.0) -> None:
+        """Read pages, each within this share of limits.page_seconds."""
         task = {"task": "window", "first": first, "last": last, "profile": self.profile, "raw": raw}
         # a callback that raises must not leave its child working
-        with contextlib.closing(self.ask(task)) as messages:
+        with contextlib.closing(self.ask(task, share)) as messages:
             for message in messages:
                 if "page" in message:
                     if not raw:  # a later reading may get its layout
@@ -489,7 +494,9 @@ class _Reading:
         if self.on_page:
             self.on_page(done - self.reused, self.total - self.reused)
 
-    def ask(self, task: dict[str, Any]) -> Generator[dict[str, Any], None, None]:
+    def ask(
+        self, task: dict[str, Any], share: float = 1.0
+    ) -> Generator[dict[str, Any], None, None]:
         """The messages of a child about one task. Raises DocumentError for problems of the file,
         ChildLost for those of the child.
         """
@@ -502,14 +509,14 @@ class _Reading:
         }
         with pool().child(self.engine) as child:
             needs = ("start", "layout") if self._needs_layout(task) else ("start",)
-            for message in child.ask(task, self._message_timeout, needs):
+            for message in child.ask(task, lambda: self._message_timeout(share), needs):
                 _raise_for(message, limits.pdf_memory_mb)
                 yield message
 
     def _needs_layout(self, task: dict[str, Any]) -> bool:
         return task.get("profile") == "layout" and not task["raw"]
 
-    def _message_timeout(self) -> float:
+    def _message_timeout(self, share: float) -> float:
         """Seconds to wait for the next message. Raises DocumentError `timeout` when the file's time
         is used up or the reading was stopped.
         """
@@ -521,7 +528,7 @@ class _Reading:
                 " limits.file_seconds in settings.yaml, or use the pdf loader's profile `fast`",
                 code="timeout",
             )
-        return min(left, self.limits.page_seconds)
+        return min(left, share * self.limits.page_seconds)
 
 
 # --- images -------------------------------------------------------------------------------------

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 import zipfile
+import zlib
 from collections import Counter
 from pathlib import Path
 
@@ -286,6 +287,27 @@ def test_a_bomb_ends_in_a_page_without_text_not_in_a_dead_parent(fast, material)
         assert facts.summary.pages_without_text == (1,)
     except DocumentError as error:
         assert error.code == "broken_file"
+
+
+@pytest.mark.integration
+def test_a_page_that_hangs_is_read_once_more_for_a_short_time(fast, tmp_path, monkeypatch):
+    monkeypatch.setattr(child_pool, "MAX_LAYOUT_FAILURES", 1)
+    path = write_pages(tmp_path / "bomb.pdf", 3)
+    with pymupdf.open(path) as pdf:
+        xref = pdf.get_new_xref()
+        pdf.update_object(xref, "<<>>")
+        content = zlib.compress(zlib.compress(b"BT ET " * 20_000_000, 1))
+        pdf.update_stream(xref, content, compress=False)
+        pdf.xref_set_key(xref, "Filter", "[/FlateDecode/FlateDecode]")
+        for page in pdf.pages(0, 2):
+            page.set_contents(xref)
+        pdf.saveIncr()
+    facts = load(path, path.name, "pdf", fast, Limits(page_seconds=1.0))
+    assert facts.text == "page 3"
+    assert facts.summary.errors == (
+        "page 1: raw reading failed too (no answer within 0.1 seconds)",
+        "page 2: raw reading failed (no answer within 1 seconds)",
+    )
 
 
 @pytest.mark.integration
