@@ -14,7 +14,8 @@ import hmac
 import io
 import json
 import os
-from collections.abc import Iterable, Mapping
+import re
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -28,7 +29,13 @@ from rag_platform.ledger.ledger import Ledger
 from rag_platform.releases import release_store as releases
 from rag_platform.releases.manifest import FILENAME, Manifest, read_manifest, write_manifest
 from rag_platform.releases.publishing import publish_candidate, record_candidate
-from rag_platform.releases.version_bundles import add_member, bundled_paths, fetch_version
+from rag_platform.releases.version_bundles import (
+    AREAS,
+    add_member,
+    bundled_paths,
+    fetch_version,
+    unpack_member,
+)
 from rag_platform.storage.records import parse_json
 from rag_platform.storage.store import (
     Store,
@@ -44,6 +51,7 @@ KEY = "RAG_EXPORT_KEY"
 _SHORTEST_KEY = 16  # characters; 32 random ones are as strong as the hash
 _HEAD, _SIGNATURE, _RELEASE = "export.json", "export.sig", "release/"
 _LARGEST_HEAD = 1 << 30
+_NAME = re.compile(r"\w[\w.-]*")  # of a library, a release, a document: one part of a path
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,6 +167,7 @@ def import_release(path: Path, root: DataRoot) -> ExchangeResult:
                 )
             manifest = _checked_manifest(folder / _RELEASE, head)
             pairs = _read_pairs(folder / _RELEASE)
+            _check_names(path, namespace, pairs)
             for name in files_below(folder):
                 if not name.startswith(_RELEASE) and not (store.home / name).is_file():
                     (store.home / name).parent.mkdir(parents=True, exist_ok=True)
@@ -180,25 +189,17 @@ def _unpack(path: Path, folder: Path) -> tuple[Json, bool]:
 
     key = _read_key()
     try:
-        with tarfile.open(path) as source:
+        with tarfile.open(path, "r:") as source:  # compressed, it could fill the disk
             members = iter(source)
-            text = _read_small(source, next(members, None), _HEAD)
-            head = parse_json(text)
-            if head["schema_version"] != SCHEMA_VERSION:
-                raise _bad(path, f"it has schema {head['schema_version']}")
-            if key:
-                signature = _read_small(source, next(members, None), _SIGNATURE)
-                wanted = hmac.new(key, text, hashlib.sha256).hexdigest().encode()
-                if not hmac.compare_digest(wanted, signature):
-                    raise _bad(path, f"its signature was not made with {KEY}")
+            head = _read_head(path, source, members, key)
             left: dict[str, str] = dict(head["files"])
             for member in members:
                 if member.name == _SIGNATURE:
                     continue  # no key is set here to check it with
-                if member.name not in left or not member.isfile():
-                    raise _bad(path, f"{member.name} is not what it should hold")
-                source.extract(member, folder, filter="data")
-                if sha256_file(folder / member.name) != left.pop(member.name):
+                if member.name not in left:
+                    raise ValueError(f"{member.name} is not what it should hold")
+                unpacked = unpack_member(source, member, folder, (*AREAS, "release"))
+                if sha256_file(unpacked) != left.pop(member.name):
                     raise _bad(path, f"{member.name} has another sha256")
     except (tarfile.TarError, OSError, ValueError, KeyError, TypeError) as error:
         # a ReadError lists what each decompressor says
@@ -207,6 +208,23 @@ def _unpack(path: Path, folder: Path) -> tuple[Json, bool]:
     if left:
         raise _bad(path, f"{min(left)} is missing")
     return head, bool(key)
+
+
+def _read_head(path: Path, source: Any, members: Iterator[Any], key: bytes) -> Json:
+    """The content of export.json, after its signature was checked if there is a key."""
+    text = _read_small(source, next(members, None), _HEAD)
+    head: Json = parse_json(text)
+    if head["schema_version"] != SCHEMA_VERSION:
+        raise _bad(path, f"it has schema {head['schema_version']}")
+    for name in (head["namespace"], head["release_id"]):
+        if not _NAME.fullmatch(name):
+            raise ValueError(f"{name!r} is no name")
+    if key:
+        signature = _read_small(source, next(members, None), _SIGNATURE)
+        wanted = hmac.new(key, text, hashlib.sha256).hexdigest().encode()
+        if not hmac.compare_digest(wanted, signature):
+            raise _bad(path, f"its signature was not made with {KEY}")
+    return head
 
 
 def _read_small(source: Any, member: Any, name: str) -> bytes:
@@ -231,6 +249,14 @@ def _checked_manifest(directory: Path, head: Json) -> Manifest:
     if not same or files != dict(manifest.files):
         raise _bad(directory, "its manifest names other files")
     return manifest
+
+
+def _check_names(path: Path, namespace: str, pairs: list[tuple[Document, Version]]) -> None:
+    """Raise IntegrityError for documents whose folders would lie elsewhere."""
+    for owner, version in pairs:
+        of_library = owner.namespace == version.namespace == namespace
+        if not (of_library and _NAME.fullmatch(version.doc_id) and version.file_sha256.isalnum()):
+            raise _bad(path, f"{version.version_id} is no document of {namespace!r}")
 
 
 def _record(

@@ -11,9 +11,10 @@ from __future__ import annotations
 
 import hashlib
 import os
+import shutil
 import typing
-from collections.abc import Iterable, Mapping
-from pathlib import Path
+from collections.abc import Collection, Iterable, Mapping
+from pathlib import Path, PurePosixPath
 
 from rag_platform.config.settings import fingerprint
 from rag_platform.documents.outputs import Outputs
@@ -36,6 +37,7 @@ if typing.TYPE_CHECKING:
     # its module loads numpy
     from rag_platform.protocols import Blobs
 
+AREAS = ("raw", "facts", "versions", "media")  # of a data root, that hold versions
 _REQUIRED = ("edits", "media", "sections", "chunks", "views")
 
 
@@ -123,6 +125,28 @@ def add_member(bundle: tarfile.TarFile, name: str, source: typing.BinaryIO) -> N
     bundle.addfile(member, source)
 
 
+def unpack_member(
+    bundle: tarfile.TarFile,
+    member: tarfile.TarInfo,
+    folder: Path,
+    areas: Collection[str] = AREAS,
+) -> Path:
+    """Write a file of an archive below the folder; its path. Raises ValueError for anything but a
+    file, sparse ones included, and for a name outside of the areas.
+    """
+    name = PurePosixPath(member.name)
+    in_area = name.parts[:1] and name.parts[0] in areas and ".." not in name.parts
+    if not (in_area and member.isfile()) or member.issparse():
+        raise ValueError(f"{member.name} is not what it should hold")
+    target = folder / name
+    target.parent.mkdir(parents=True, exist_ok=True)
+    source = bundle.extractfile(member)
+    assert source is not None  # of a file
+    with source, open(target, "xb") as written:
+        shutil.copyfileobj(source, written)
+    return target
+
+
 def bundled_paths(store: Store, version: Version, profiles: Mapping[str, str]) -> list[Path]:
     """A version's bytes, outputs and pictures. Raises IntegrityError `stage_missing`."""
     outputs = Outputs(version, store, profiles)
@@ -171,9 +195,10 @@ def _unpack(blobs: Blobs, outputs: Outputs, key: str) -> None:
         fetch(blobs, key, folder / "bundle", sha256)
         unpacked = Store(folder / "home")
         try:
-            with tarfile.open(folder / "bundle") as bundle:
-                bundle.extractall(unpacked.home, filter="data")
-        except (tarfile.TarError, OSError) as error:
+            with tarfile.open(folder / "bundle", "r:") as bundle:
+                for member in bundle:
+                    unpack_member(bundle, member, unpacked.home)
+        except (tarfile.TarError, OSError, ValueError) as error:
             raise forged_error(key) from error
         if output_fingerprint(unpacked, version, profiles) != name:
             return  # outputs of another strategy

@@ -4,9 +4,14 @@ carries nothing.
 
 from __future__ import annotations
 
+import gzip
+import hashlib
 import io
+import json
+import sqlite3
 import tarfile
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -138,6 +143,101 @@ def test_a_file_that_somebody_touched_is_refused(
     assert refused.value.code == "bad_export", what
     assert releases.current(root.store, "default") is None
     assert not root.ledger.namespaces() and not root.store.area("raw").exists()
+
+
+def forge(source: Path, target: Path, name: str, kind: bytes = tarfile.REGTYPE) -> Path:
+    """An export without a signature that lists one more file, of a kind of member."""
+    member = tarfile.TarInfo(name)
+    member.type, member.linkname = kind, "/etc/hostname"
+    empty = hashlib.sha256().hexdigest()
+
+    def add(held: str, data: bytes) -> bytes:
+        if held == "export.json":
+            head = json.loads(data)
+            head["files"][name] = empty
+            return json.dumps(head).encode()
+        return b"" if held == "export.sig" else data
+
+    rewrite(source, target, add)
+    with tarfile.open(target, "a") as bundle:
+        bundle.addfile(member)
+    return target
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        ("tokens.json", tarfile.REGTYPE),
+        ("configs/x.json", tarfile.REGTYPE),
+        ("raw/../tokens.json", tarfile.REGTYPE),
+        ("../x", tarfile.REGTYPE),
+        ("/tmp/x", tarfile.REGTYPE),
+        ("raw/00/link", tarfile.SYMTYPE),
+        ("raw/00/link", tarfile.LNKTYPE),
+        ("raw/00/pipe", tarfile.FIFOTYPE),
+        ("raw/00/sparse", tarfile.GNUTYPE_SPARSE),
+    ],
+)
+def test_a_listed_file_that_is_none_of_a_library_is_refused(
+    exported: Path, root: DataRoot, tmp_path: Path, name: str, kind: bytes
+) -> None:
+    forged = forge(exported, tmp_path / "forged.tar", name, kind)
+    with pytest.raises(IntegrityError, match=f"{name} is not what it should hold"):
+        import_release(forged, root)
+    assert not root.store.tokens_path.exists() and not root.ledger.namespaces()
+
+
+def test_a_compressed_file_is_refused_before_it_is_unpacked(
+    exported: Path, root: DataRoot, tmp_path: Path
+) -> None:
+    packed = tmp_path / "library.tar.gz"
+    packed.write_bytes(gzip.compress(exported.read_bytes(), 1))
+    with pytest.raises(IntegrityError, match="no whole tar file"):
+        import_release(packed, root)
+
+
+@pytest.mark.parametrize("name", ["namespace", "release_id"])
+def test_a_name_that_leads_elsewhere_is_refused(
+    exported: Path, root: DataRoot, tmp_path: Path, name: str
+) -> None:
+    def rename(held: str, data: bytes) -> bytes:
+        if held == "export.json":
+            return json.dumps({**json.loads(data), name: "../../x"}).encode()
+        return data
+
+    with pytest.raises(IntegrityError, match="is no name"):
+        import_release(rewrite(exported, tmp_path / "renamed.tar", rename), root)
+    assert not (root.store.home.parent / "x").exists()
+
+
+def test_a_document_of_another_folder_is_refused(
+    exported: Path, root: DataRoot, tmp_path: Path
+) -> None:
+    with tarfile.open(exported) as bundle:
+        bundle.extractall(tmp_path / "open")  # ours
+    changed: dict[str, bytes] = {}
+    folder = tmp_path / "open" / "release"
+    with closing(sqlite3.connect(folder / "catalog.sqlite")) as catalog:
+        for table in ("documents", "versions"):
+            catalog.execute(f"UPDATE {table} SET doc_id = '../../' || doc_id")
+        catalog.commit()
+    changed["release/catalog.sqlite"] = (folder / "catalog.sqlite").read_bytes()
+    manifest = json.loads((folder / "manifest.json").read_bytes())
+    digest = hashlib.sha256(changed["release/catalog.sqlite"]).hexdigest()
+    manifest["files"]["catalog.sqlite"] = digest
+    changed["release/manifest.json"] = json.dumps(manifest).encode()
+
+    def change(held: str, data: bytes) -> bytes:
+        if held == "export.json":
+            head = json.loads(data)
+            for name, own in changed.items():
+                head["files"][name] = hashlib.sha256(own).hexdigest()
+            return json.dumps(head).encode()
+        return changed.get(held, data)
+
+    with pytest.raises(IntegrityError, match="is no document of 'default'"):
+        import_release(rewrite(exported, tmp_path / "forged.tar", change), root)
+    assert not root.ledger.namespaces()
 
 
 @pytest.mark.parametrize("share", [0, 0.5, None])
