@@ -31,6 +31,7 @@ MAX_HEAD_CHARS = 120
 _MAX_PADDING = (
     10  # times the cells of a file: the cells of its tables with those of short rows filled
 )
+_MAX_SIDE_TABLES = 50  # each is cut out of every row; chosen by hand
 _LOCATOR = re.compile(
     r"(?:sheet=[^;]*;)?(?:columns=(?P<left>[A-Z]+)-(?P<right>[A-Z]+);)?rows=(?P<first>\d+)(?:-(?P<last>\d+))?"
     r"(?:;head=(?P<top>\d+)(?:-(?P<bottom>\d+))?)?"
@@ -168,12 +169,16 @@ def _find_side_tables(region: Sequence[Row]) -> list[tuple[int, int]]:
     Each table must have a row of names. Its first column must have the same name as that of the
     first table, or a different text in each row; otherwise they may be columns of the same rows.
     """
+    used = enumerate(_used_columns(region))
+    runs = [
+        [column for _, column in run]
+        for _, run in groupby(used, key=lambda item: item[1] - item[0])
+    ]
+    if len(runs) > _MAX_SIDE_TABLES or any(len(run) == 1 for run in runs):
+        return []
     spans: list[tuple[int, int]] = []
     first_names = set[str]()
-    for _, run in groupby(enumerate(_used_columns(region)), key=lambda item: item[1] - item[0]):
-        span = [column for _, column in run]
-        if len(span) == 1:
-            return []
+    for span in runs:
         own = (_keep_columns(row, (span[0], span[-1])) for row in region)
         rows = [row for row in own if not row.blank]
         names, *body = rows[_count_titles(rows, span) :] or rows[:1]

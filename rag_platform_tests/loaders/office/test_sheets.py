@@ -557,6 +557,13 @@ def test_tables_side_by_side_are_read_apart(tmp_path):
     )
 
 
+@pytest.mark.parametrize(("tables", "apart"), [(50, True), (51, False)])
+def test_very_many_tables_side_by_side_are_read_as_one(tmp_path, tables, apart):
+    path = book(tmp_path, S=[["Name", "Grade", ""] * tables, ["Ines", "B", ""] * tables])
+    locators = {block.locator for block in XlsxLoader().load(path, "a.xlsx").blocks}
+    assert any("columns=" in locator for locator in locators) == apart
+
+
 @pytest.mark.parametrize(
     ("lines", "apart"),
     [
