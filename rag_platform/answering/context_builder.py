@@ -28,6 +28,7 @@ from rag_platform.indexes.catalog import CatalogReader
 from rag_platform.ir import Hit, format_section, split_path
 from rag_platform.observability import faults
 from rag_platform.protocols import Vectors
+from rag_platform.providers.model_replies import escape_tags
 from rag_platform.retrieval import hydration
 from rag_platform.retrieval.fusion import min_max
 from rag_platform.retrieval.hydration import of_chunk
@@ -424,8 +425,6 @@ def _line_ends(text: str) -> Iterator[int]:
 
 # --- rendering ----------------------------------------------------------------------------------
 
-_TAG = re.compile(r"<(?=\s*/?\s*passage)", re.IGNORECASE)
-
 
 def render_passages(hits: Sequence[Hit], format: str = "markdown") -> str:
     """The hits as blocks numbered 1, 2, 3, ..., each without its overlap with the block before.
@@ -445,7 +444,7 @@ def render_block(hit: Hit, number: int, format: str = "markdown", *, since: int 
     text = hit.chunk_text[since:].strip("\n")
     if hit.table_head and not since:
         text = f"{hit.table_head}\n{format_rule(len(cells(hit.table_head)))}\n{text}"
-    text = _TAG.sub("&lt;", text)
+    text = escape_tags(text, "passage")
     if fence := open_fence(text):
         text = f"{text}\n{fence}"
     fields = {
@@ -457,7 +456,7 @@ def render_block(hit: Hit, number: int, format: str = "markdown", *, since: int 
     shown = {
         name: line
         for name, value in fields.items()
-        if (line := _TAG.sub("&lt;", " ".join(value.split())))
+        if (line := escape_tags(" ".join(value.split()), "passage"))
     }
     if format == "xml":
         attributes = "".join(f' {name}="{_attribute(value)}"' for name, value in shown.items())

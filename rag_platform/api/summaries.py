@@ -29,6 +29,7 @@ from rag_platform.ir import JOINT, Json, format_section, split_path
 from rag_platform.observability import faults, tracing
 from rag_platform.processes import limits
 from rag_platform.processes.limits import Budget, Deadline
+from rag_platform.providers.model_replies import escape_tags
 from rag_platform.retrieval.library import Library
 from rag_platform.text import textrank
 from rag_platform.text.markdown_blocks import cells
@@ -266,7 +267,7 @@ def _write(
     while len(groups := list(_groups(notes, config.call_tokens))) > 1:
         made = _ask_all(
             llm,
-            [note.messages(title=title, text=group) for group in groups],
+            [note.messages(title=title, text=escape_tags(group, "parts")) for group in groups],
             _NOTE_TOKENS,
             config.parallel,
             budget,
@@ -276,7 +277,8 @@ def _write(
                 "the notes on the sections are no shorter than the sections", code="bad_output"
             )
         notes = made
-    messages = merge.messages(title=title, form=_FORMS[style], notes=groups[0])
+    held = escape_tags(groups[0], "notes")
+    messages = merge.messages(title=title, form=_FORMS[style], notes=held)
     text = _ask_all(llm, [messages], _MAX_TOKENS[style], 1, budget)[0].strip()
     source = "\n".join(part.text for part in parts)
     text, removed = remove_foreign_markup(text, source)

@@ -19,7 +19,7 @@ from rag_platform.ir import Chunk, Json, format_section
 from rag_platform.observability import tracing
 from rag_platform.protocols import LLM, Message
 from rag_platform.providers.model_calls import TRANSPORT
-from rag_platform.providers.model_replies import bad_reply, object_schema, parse_object
+from rag_platform.providers.model_replies import bad_reply, escape_tags, object_schema, parse_object
 from rag_platform.registry import make_provider, provider_version
 from rag_platform.storage.answer_cache import AnswerCache
 
@@ -138,8 +138,8 @@ def make_questions(chunks: Sequence[Chunk], config: DescribeConfig) -> Questions
     ]
     texts = {
         it.chunk_id: prompt.user(
-            section_path=format_section(it.section_path) or "(none)",
-            text=it.chunk_text[:MAX_CHARS],
+            section_path=escape_tags(format_section(it.section_path), "passage") or "(none)",
+            text=escape_tags(it.chunk_text[:MAX_CHARS], "passage"),
         )
         for it in passages
     }

@@ -39,6 +39,13 @@ def quote_text(text: str) -> str:
     return json.dumps(encodable(text), ensure_ascii=False).replace("<", "\\u003c")
 
 
+def escape_tags(text: str, name: str) -> str:
+    """The text with `<` escaped where it begins or ends an element of this name, so that a text
+    inside such an element does not end it.
+    """
+    return re.sub(rf"<(?=\s*(?:/\s*)?{name})", "&lt;", text, flags=re.IGNORECASE)
+
+
 def object_schema(**properties: Json) -> Json:
     """The JSON schema of an object with these properties and no others."""
     return {
