@@ -48,6 +48,7 @@ def prepare(store: Store) -> Path:
     copied data root our dagster.yaml is updated to the storages there.
     """
     home = Path(os.environ.get("DAGSTER_HOME") or store.dagster_dir)
+    store.create()
     path = home / "dagster.yaml"
     if not path.is_file():
         config = yaml.safe_dump(_config(home, load_settings().jobs), sort_keys=False)

@@ -247,6 +247,9 @@ def _data_root(store: Store) -> Iterator[Finding]:
     free = shutil.disk_usage(home).free
     level = "warning" if free < _LOW_DISK_BYTES else "ok"
     yield Finding(level, "data root", f"{home}: writable, {free / 1024**3:.1f} GB free")
+    if home.stat().st_mode & 0o007:
+        note = "other users of this machine can read it; to end that: chmod o-rwx"
+        yield Finding("ok", "data root", f"{note} {home}")
 
 
 def _ledger(store: Store) -> Iterator[Finding]:

@@ -143,7 +143,7 @@ class SqliteBackend:
 
     def _migrate(self) -> None:
         path, self._is_migrated = self.path, True
-        path.parent.mkdir(parents=True, exist_ok=True)
+        path.parent.mkdir(0o700, parents=True, exist_ok=True)  # the data root
         with self.write() as db:
             db.execute(META)
             found = _read_version(db, self.name)

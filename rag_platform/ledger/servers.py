@@ -24,7 +24,7 @@ def server_id(store: Store) -> str:
     """The id of a data root, created on first use."""
     path = store.home / _FILE
     if not path.is_file():
-        path.parent.mkdir(parents=True, exist_ok=True)
+        store.create()
         write_text(path, f"{platform.node()[:40]}-{uuid.uuid4().hex[:8]}\n")
     return path.read_text(encoding="utf-8").strip()
 

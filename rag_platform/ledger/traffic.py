@@ -108,6 +108,7 @@ class _SqliteTables:
         self._home, self._path = store.home, store.traffic_path
         self._lock = threading.Lock()
         with self._errors():
+            store.create()
             self._path.parent.mkdir(parents=True, exist_ok=True)
             self._db = connect_shared(self._path)
         try:

@@ -61,6 +61,13 @@ class Store:
         blobs = settings.blobs if settings.blobs.provider != "local" else None
         return cls(settings.home, settings.ledger.get_secret_value(), blobs)
 
+    def create(self) -> None:
+        """Make the data root, which others may not read, if there is none. A folder that is there
+        keeps its mode; where none can be made, the write that follows says why.
+        """
+        with suppress(OSError):
+            self.home.mkdir(0o700, parents=True, exist_ok=True)
+
     # --- paths -----------------------------------------------------------------------------------
 
     @property
@@ -156,6 +163,7 @@ class Store:
     @contextmanager
     def scratch(self) -> Iterator[Path]:
         """A temporary folder in `spool_dir`, where leftovers of killed processes are cleaned up."""
+        self.create()
         self.spool_dir.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=self.spool_dir) as folder:
             yield Path(folder)
@@ -266,6 +274,7 @@ class Store:
     def _lock(self, path: Path) -> Path | SharedLock:
         """The lock file, or the database lock of the same name if the ledger is a database."""
         if not self.database:
+            self.create()
             return path
         return SharedLock(self.database, path.relative_to(self.home).as_posix())
 
@@ -273,6 +282,7 @@ class Store:
 
     def spool(self, source: Readable, chunk_size: int, max_bytes: int) -> tuple[str, int]:
         """Store a stream under raw/: (file_sha256, size). Raises IntegrityError `too_large`."""
+        self.create()
         self.spool_dir.mkdir(parents=True, exist_ok=True)
         digest, size = hashlib.sha256(), 0
         handle, temporary = tempfile.mkstemp(dir=self.spool_dir)

@@ -63,7 +63,7 @@ class Tokens:
     """The tokens of one data root; safe between threads and processes."""
 
     def __init__(self, store: Store) -> None:
-        self._path = store.tokens_path
+        self._store, self._path = store, store.tokens_path
         self._known: tuple[tuple[int, int, int], list[Token]] = ((0, 0, 0), [])
 
     def all(self) -> list[Token]:
@@ -128,6 +128,7 @@ class Tokens:
     def _changing(self) -> Iterator[list[Token]]:
         """The tokens as a list that the block may change, and that is then written."""
         what = "the tokens are being changed"
+        self._store.create()
         with hold_lock(self._path.with_name(".tokens"), "tokens", what, wait=10.0):
             tokens = list(self.all())
             yield tokens

@@ -7,13 +7,17 @@ import io
 import os
 import threading
 import time
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from rag_platform.assets.instance import prepare
 from rag_platform.errors import BusyError, IntegrityError, SchemaVersionError
 from rag_platform.ir import Block, Chunk, Facts, MediaRef, ParseSummary, Section
+from rag_platform.ledger.ledger import open_ledger
+from rag_platform.ledger.servers import server_id
 from rag_platform.storage import records as records_module
 from rag_platform.storage.records import from_json, to_json
 from rag_platform.storage.store import (
@@ -26,6 +30,7 @@ from rag_platform.storage.store import (
     write_json,
     write_records,
 )
+from rag_platform.web.tokens import Tokens
 
 
 def test_spooling_stores_the_bytes_under_their_hash(tmp_path: Path) -> None:
@@ -34,6 +39,28 @@ def test_spooling_stores_the_bytes_under_their_hash(tmp_path: Path) -> None:
     assert (digest, size) == (hashlib.sha256(b"hello world").hexdigest(), 11)
     assert store.raw_path(digest).read_bytes() == b"hello world"
     assert list(store.spool_dir.iterdir()) == []
+
+
+def test_a_new_data_root_is_for_its_owner_and_one_that_is_there_stays_as_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("DAGSTER_HOME", "DAGSTER_EVENT_BATCH_SIZE"):  # set by `prepare`
+        monkeypatch.setenv(name, "")
+    shared = tmp_path / "shared"
+    shared.mkdir(mode=0o755)
+    for home, mode in ((tmp_path / "above" / "new", 0o700), (shared, 0o755)):
+        store = Store(home)
+        with store.writer("default", "test"), store.scratch():
+            assert home.stat().st_mode & 0o777 == mode
+    for number, write in enumerate(
+        (server_id, lambda it: Tokens(it).create("joe", "read"), prepare)
+    ):
+        store = Store(tmp_path / str(number))
+        write(store)
+        assert store.home.stat().st_mode & 0o777 == 0o700
+    with closing(open_ledger(Store(tmp_path / "ledger"))) as ledger:
+        ledger.bind_strategy("default", "default", "x")
+    assert (tmp_path / "ledger").stat().st_mode & 0o777 == 0o700
 
 
 def test_a_file_above_the_limit_leaves_nothing_behind(tmp_path: Path) -> None:
