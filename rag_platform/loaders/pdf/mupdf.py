@@ -67,7 +67,7 @@ class PdfLoader(PagedLoader):
     max_pages: int = 100_000
 
     NAME: ClassVar[str] = "pdf"
-    VERSION: ClassVar[str] = "42"
+    VERSION: ClassVar[str] = "43"
     traits: ClassVar[Traits] = Traits(engine="pymupdf")
 
     @property

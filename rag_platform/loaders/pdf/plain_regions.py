@@ -20,6 +20,7 @@ from rag_platform.loaders.pdf.regions import (
     find_line_numbers,
     find_watermarks,
 )
+from rag_platform.loaders.pdf.split_tables import join_table_parts
 from rag_platform.text.sentences import field_label
 
 _MAX_HEADING_LINES = 3
@@ -70,7 +71,7 @@ def plain_regions(runs: Sequence[Run]) -> list[Region]:
     pieces = [piece for block in blocks.values() for piece in _split(_group_lines(block), body)]
     return [
         Region(round_out(bounding_box(group)), label)
-        for label, group in _join_pieces(_join_initials(pieces))
+        for label, group in join_table_parts(_join_pieces(_join_initials(pieces)))
     ]
 
 

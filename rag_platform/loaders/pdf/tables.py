@@ -17,9 +17,9 @@ from rag_platform.loaders.pdf.printed.runs import Char, Run, bounding_box, group
 from rag_platform.loaders.pdf.regions import LEADER, MAX_HEADER_ROWS, MIN_ROWS, Region
 from rag_platform.text import markdown_blocks
 
-_FIGURE = re.compile(r"[\s$€£¥%()\[\]<>≤≥±+\-–—−*.,:/\d]+")
+FIGURE = re.compile(r"[\s$€£¥%()\[\]<>≤≥±+\-–—−*.,:/\d]+")
 _SIGN = re.compile(r"\(?[A-Z]{0,3}[$€£¥￥]")  # of a currency
-_YEAR = re.compile(r"(?:1[5-9]|20)\d\d(?:\s*[-–/]\s*(?:\d\d|\d{4}))?")
+YEAR = re.compile(r"(?:1[5-9]|20)\d\d(?:\s*[-–/]\s*(?:\d\d|\d{4}))?")
 _WORD_GAP = 0.8  # em; a wider gap separates two words
 _CELL_GAP = 0.2  # em; the same where a column border lies in the gap
 _WORD_SPACE = 0.3  # em
@@ -55,8 +55,8 @@ def aligned_text(printed: Sequence[Sequence[Run]], region: Region, words: frozen
     grid = _grid(runs, replace(region, grid=((), borders)), words)
     if len(grid) < 2 or _is_prose(grid, runs[0].size):
         return ""
-    rows = _texts(grid)
-    return _pipe_table(rows if _is_headed(rows) else [[""] * len(rows[0]), *rows])
+    rows = _repeat_headers(_join_headers(grid, words))
+    return _pipe_table(rows if _is_headed(rows) else [[""] * len(rows[0]), *_texts(grid)])
 
 
 def table_text(runs: Sequence[Run], region: Region, words: frozenset[str]) -> str:
@@ -129,7 +129,7 @@ def _attach_signs(runs: Sequence[Run]) -> list[Run]:
 
 
 def _is_amount(word: Run) -> bool:
-    return _FIGURE.fullmatch(word.text) is not None and not _SIGN.fullmatch(word.text)
+    return FIGURE.fullmatch(word.text) is not None and not _SIGN.fullmatch(word.text)
 
 
 def _are_beside(one: Run, other: Run) -> bool:
@@ -291,7 +291,7 @@ def _has_room(above: Run, below: Run, right: float) -> bool:
 
 def _is_figure(text: str) -> bool:
     """True for a single, complete figure."""
-    whole = _FIGURE.fullmatch(text) is not None and " " not in text
+    whole = FIGURE.fullmatch(text) is not None and " " not in text
     return whole and any(map(str.isdigit, text)) and text[-1] not in ",-–/"
 
 
@@ -356,7 +356,7 @@ def _cut_run(
     figure = False
     for spaced in run.words():
         for at, word in enumerate(_words(spaced, columns, ruled)):
-            before, figure = figure, bool(_FIGURE.fullmatch("".join(char.text for char in word)))
+            before, figure = figure, bool(FIGURE.fullmatch("".join(char.text for char in word)))
             last = phrases[-1][-1] if phrases else word[0]
             if (
                 phrases
@@ -506,16 +506,38 @@ def _texts(grid: Sequence[_Row]) -> list[list[str]]:
 
 
 def _is_headed(rows: Sequence[Sequence[str]]) -> bool:
-    """True if the first row names all columns, and one of them has nothing but figures."""
+    """True if the rows above the first figures name all columns, one of which has nothing but
+    figures, and the labels at most once.
+    """
+    count = _header_rows(rows)
+    header = [row for row in rows[:count] if any(row[1:])]
     return (
-        _header_rows(rows) == 1
-        and all(rows[0][1:])
+        all(any(column) for column in list(zip(*header, strict=True))[1:])
+        and sum(row[0] != "" for row in header) < 2
         and any(
             sum(any(map(str.isdigit, cell)) for cell in cells) > 1
-            and all(_FIGURE.fullmatch(cell) for cell in cells if cell)
-            for cells in list(zip(*rows[1:], strict=True))[1:]
+            and all(FIGURE.fullmatch(cell) for cell in cells if cell)
+            for cells in list(zip(*rows[count:], strict=True))[1:]
         )
+        and bool(header)
     )
+
+
+def _join_headers(grid: Sequence[_Row], words: frozenset[str]) -> list[_Row]:
+    """The rows, with header rows joined that are lines of the same names: both name all columns."""
+    result = list(grid)
+    texts = _texts(grid)
+    alone = [row == text for row, text in zip(_repeat_headers(grid), texts, strict=True)]
+    for number in range(_header_rows(texts) - 1, 0, -1):
+        above, row = result[number - 1 : number + 1]
+        if all((*alone[number - 1 : number + 1], *texts[number - 1][1:], *texts[number][1:])):
+            joined = {
+                column: replace(cell, text=flow_lines([cell.text, row[column].text], words))
+                for column, cell in above.items()
+                if column in row
+            }
+            result[number - 1 : number + 1] = [dict(sorted((above | row | joined).items()))]
+    return result
 
 
 def _repeat_headers(grid: Sequence[_Row]) -> list[list[str]]:
@@ -550,7 +572,7 @@ def _header_rows(rows: Sequence[Sequence[str]]) -> int:
     """The number of rows above the first figure outside the first column; 0 without one."""
     for number, row in enumerate(rows[: MAX_HEADER_ROWS + 1]):
         if any(
-            _FIGURE.fullmatch(text) and any(map(str.isdigit, text)) and not _YEAR.fullmatch(text)
+            FIGURE.fullmatch(text) and any(map(str.isdigit, text)) and not YEAR.fullmatch(text)
             for text in row[1:]
             if text
         ):

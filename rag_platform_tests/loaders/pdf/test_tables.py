@@ -392,6 +392,22 @@ def test_rows_are_headed_only_by_a_row_that_names_each_column_of_figures() -> No
         assert set(body[0]) == {"|", " "} and rows[0].split()[0] in body[2]
 
 
+def test_a_header_of_several_rows_is_one_of_names_and_repeats_those_over_several_columns() -> None:
+    weeks, dates = (("13 Weeks", 105),), (("May 28,", 85), ("May 29,", 165))
+    years = (("Sales in", 0), ("2023", 85), ("2022", 165))
+    rows = [
+        (("Bonn", 0), ("8,890", 80), ("9,569", 160)),
+        (("Rome", 0), ("6,838", 80), ("7,460", 160)),
+        (("Kiel", 0), ("2,052", 80), ("2,109", 160)),
+    ]
+    body = "| Bonn | 8,890 | 9,569 |\n| Rome | 6,838 | 7,460 |\n| Kiel | 2,052 | 2,109 |"
+    names = "| Sales in | May 28, 2023 | May 29, 2022 |"
+    assert aligned(dates, years, *rows) == f"{names}\n| --- | --- | --- |\n{body}"
+    assert aligned(weeks, dates, years, *rows) == (
+        f"|  | 13 Weeks | 13 Weeks |\n| --- | --- | --- |\n{names}\n{body}"
+    )
+
+
 PROSE = ("Since", "while", "where", "until")  # first words of the lines of a paragraph
 
 
