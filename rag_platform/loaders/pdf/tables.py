@@ -524,13 +524,16 @@ def _is_headed(rows: Sequence[Sequence[str]]) -> bool:
 
 
 def _join_headers(grid: Sequence[_Row], words: frozenset[str]) -> list[_Row]:
-    """The rows, with header rows joined that are lines of the same names: both name all columns."""
+    """The rows, with header rows joined that are lines of the same names: both name all columns
+    behind the labels, and one of them the labels at most.
+    """
     result = list(grid)
     texts = _texts(grid)
     alone = [row == text for row, text in zip(_repeat_headers(grid), texts, strict=True)]
     for number in range(_header_rows(texts) - 1, 0, -1):
         above, row = result[number - 1 : number + 1]
-        if all((*alone[number - 1 : number + 1], *texts[number - 1][1:], *texts[number][1:])):
+        (label, *names), (other, *others) = texts[number - 1 : number + 1]
+        if all((*alone[number - 1 : number + 1], *names, *others)) and not (label and other):
             joined = {
                 column: replace(cell, text=flow_lines([cell.text, row[column].text], words))
                 for column, cell in above.items()

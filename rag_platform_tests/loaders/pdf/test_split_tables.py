@@ -98,8 +98,8 @@ def test_text_within_the_joined_rectangle_keeps_the_parts_apart() -> None:
 
 
 def test_paragraphs_in_the_block_of_a_table_are_cut_off() -> None:
-    before = "The amounts of both years are stated in millions"
-    after = "The next table states the same by segment of the firm"
+    before = "The amounts of both years are stated in millions of euros"
+    after = "The next table states the same by segment of the firm alone"
     _, left = piece((124, "Left@0 | 1@200 | 2@300"))
     _, prose = piece((88, f"{before}@0"), (136, f"{after}@0"), (148, "and by year:@0"))
     assert texts(("text", [*ROWS[1], *left, *prose])) == [
