@@ -23,8 +23,9 @@ from rag_platform.answering.constants import (
     MAX_REFUSAL_CONFIDENCE,
     SNIPPET_CHARS,
 )
+from rag_platform.answering.doubts import find_doubts, list_quoted
 from rag_platform.answering.extractive import Extractive, Nearness, find_sentence
-from rag_platform.answering.near_misses import Embed, find_doubts, list_quoted
+from rag_platform.answering.missing_words import Embed
 from rag_platform.answering.question_context import OnText, Question
 from rag_platform.answering.quotable import read_layout
 from rag_platform.answering.quote_places import narrow

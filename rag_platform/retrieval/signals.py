@@ -165,3 +165,8 @@ def with_headings(hit: Hit) -> str:
     """The text of a passage below its title, its headings and the names of what it describes."""
     above = join_headings(hit.doc_title, hit.section_path, hit.chunk_text)
     return f"{above}\n{hit.chunk_text}"
+
+
+def name_place(hit: Hit) -> str:
+    """The title, the headings and the address of a passage."""
+    return f"{hit.doc_title}\n{hit.section_path}\n{hit.source_uri}"

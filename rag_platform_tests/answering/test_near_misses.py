@@ -9,14 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rag_platform.answering.near_misses import (
-    find_doubts,
-    find_near_miss,
-    find_other_date,
-    find_other_place,
-    find_other_year,
-    list_quoted,
-)
+from rag_platform.answering.doubts import find_doubts, list_quoted
+from rag_platform.answering.near_misses import find_near_miss
+from rag_platform.answering.other_dates import find_other_date, find_other_place, find_other_year
 from rag_platform.config.settings import Limits
 from rag_platform.ir import Hit
 from rag_platform.protocols import Vectors
