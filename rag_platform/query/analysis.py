@@ -48,7 +48,7 @@ from rag_platform.text.scripts import HAN, UNSPACED, has_han, is_wide, simplify
 from rag_platform.text.segmentation import dictionary_terms, is_identifier
 from rag_platform.text.terms import meaning
 
-RULES = 9  # version of the rules below; raised when the same text gives another QueryIR
+RULES = 10  # version of the rules below; raised when the same text gives another QueryIR
 PLAIN_PROFILE = f"query_plain-v{RULES}"
 REWRITE_PROFILE = "none"
 _QUERY = QueryConfig()
@@ -71,6 +71,13 @@ _PUNCTUATION = re.compile(
 _PART = rf"[^\W{UNSPACED}]{{1,120}}"
 _TOKEN = re.compile(
     rf"(?:(?<![\w.])\.)?{_PART}(?:[._\-/\\:@+#&]{{1,3}}{_PART}){{0,40}}(?:\+\+|#(?!\w))?"
+)
+# no text has `whats` and `doesnt`, as questions are typed
+_CONTRACTION = re.compile(
+    r"(?<!\S)((?:what|where|who|how|when|why|that|there)(?=s)"
+    r"|(?:ca|wo|do|does|did|is|are|was|were|has|have|had|would|could|should)n(?=t))"
+    r"([st])(?=[\s,.;:?!]|$)",
+    re.IGNORECASE,
 )
 _OBJECT = (
     r"(?:documents?|files?|folders?|collections?|librar(?:y|ies)|releases?|ind(?:ex|exes|ices)|"
@@ -333,7 +340,7 @@ def find_phrases(text: str) -> tuple[str, ...]:
 
 def _texts(text: str, config: QueryConfig) -> dict[str, Any]:
     """The texts of a QueryIR. Case is kept, because the word analysis splits camelCase first."""
-    searched = text = without_directions(text)
+    searched = text = _CONTRACTION.sub(r"\1'\2", without_directions(text))
     if config.drop_function_words:
         searched = stop_words.remove_function_words(text, config.function_words)
     return {"normalised": text, "dense_text": half_width(text), "sparse_query": searched}

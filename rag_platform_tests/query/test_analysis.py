@@ -127,6 +127,19 @@ def test_normalised_text_has_no_signs_of_sentences(text: str, expected: str) -> 
 
 
 @pytest.mark.parametrize(
+    ("text", "searched"),
+    [
+        ("Whats the default, and why cant I change it", "default, can't change"),
+        ("it doesnt start if i dont pick one", "doesn't start don't pick one"),
+        ("is dont_care or `wont` a name?", "dont_care `wont` name?"),
+        ("whatsapp cantilever wants front", "whatsapp cantilever wants front"),
+    ],
+)
+def test_contractions_typed_without_an_apostrophe_get_it(text: str, searched: str) -> None:
+    assert prepare(text, LIMITS).sparse_query == searched
+
+
+@pytest.mark.parametrize(
     ("text", "expected"),
     [
         ("why ERR_X-12 in /etc/hosts of v1.2.3", ("ERR_X-12", "etc/hosts", "v1.2.3")),
