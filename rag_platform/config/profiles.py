@@ -25,7 +25,7 @@ STAGE_CODE_VERSIONS = {
     "facts": "2",
     "media": "3",
     "sections": "5",
-    "chunks": "8",
+    "chunks": "9",
     "views": "5",
     "embeddings": "1",
 }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from bisect import bisect_left, bisect_right
+from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from operator import itemgetter
@@ -79,22 +79,23 @@ def section_fields(section: Section, version: Version) -> dict[str, Any]:
 
 def extend_path(section: Section, marks: Sequence[Heading], position: int) -> str:
     """The path of the headings above a position in a section: its own, continued by those in it,
-    and by the function or class whose description goes on there.
+    and by the function or class whose description goes on there. At a heading inside the section,
+    it is the path of the headings above that.
 
     A heading is left out where a level above it has none: the places in a path tell its levels.
     """
     names, described = section.section_path.split(JOINT), ""
     is_complete = len(names) == section.heading_level
     first = bisect_right(marks, section.norm_start, key=itemgetter(0))
-    end = bisect_left(marks, position, key=itemgetter(0))
-    for _, level, title in marks[first:end]:
-        described = title if level == LABEL_LEVEL else ""
-        if described or not is_complete:
+    end = bisect_right(marks, position, key=itemgetter(0))
+    for start, level, title in marks[first:end]:
+        described = title if level == LABEL_LEVEL and start < position else ""
+        if level == LABEL_LEVEL or not is_complete:
             continue
-        if title and JOINT not in title and level <= len(names) + 1:
-            names[level - 1 :] = [title]
-    begins = end < len(marks) and marks[end][0] == position
-    goes_on = described and section.heading_level and not begins
+        is_above = start < position and title and JOINT not in title
+        if level <= len(names) + 1 and (is_above or level > section.heading_level):
+            names[level - 1 :] = [title] if is_above else []
+    goes_on = described and section.heading_level
     return JOINT.join([*names, described] if goes_on else names)
 
 

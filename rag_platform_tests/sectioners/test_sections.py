@@ -60,7 +60,8 @@ def test_h1_and_h2_open_sections_and_h3_does_not() -> None:
         ("## B\n\n### C\n\nX", "B"),  # B is no title
         ("# A\n\n### C\n\nX", "A"),
         ("A\n\nX", "__preamble__"),
-        ("# A\n\n## B\n\nb\n\n### X", "A / B"),  # a chunk that begins with its own heading
+        ("# A\n\n## B\n\n### C\n\nc\n\n### X", "A / B"),  # a chunk that begins with its own heading
+        ("# A\n\n## B\n\n### C\n\nc\n\n### D / E\n\nX", "A / B"),  # neither C nor a false level
     ],
 )
 def test_a_path_is_extended_by_the_headings_above_a_position(text: str, path: str) -> None:
