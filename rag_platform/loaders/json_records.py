@@ -158,17 +158,19 @@ def _read_records(text: str, at: int) -> Iterator[_Record]:
     at = _skip(_BLANKS, text, at)
     is_list = text.startswith("[", at)
     at = _skip(_BETWEEN, text, at + is_list)
-    indent = _INDENT.search(text, at)
+    indent = _INDENT.search(text, text.rfind("\n", 0, at) + 1)
     begins = re.compile(rf"^\ufeff?{indent[0] if indent else ''}(?=\{{)", re.MULTILINE)
     broken = 0
     while at < len(text) and not (is_list and text.startswith("]", at)):
         try:
             record = _read_record(text, at)
-        except (ValueError, RecursionError):
+        except (ValueError, RecursionError) as error:
+            is_deep = isinstance(error, RecursionError)
+            far = len(text) if is_deep else getattr(error, "pos", at)
+            broken += 1 + (far - at) * _MOST_BROKEN // (10 * len(text))  # ten at most read it all
             again = begins.search(text, at + 1) if broken < _MOST_BROKEN else None
             end = again.start() if again else len(text)
             record = _Record(at, at + len(text[at:end].rstrip()), broken=True)
-            broken += 1
         yield record
         at = _skip(_BETWEEN, text, record.end)
 

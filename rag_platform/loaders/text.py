@@ -37,6 +37,7 @@ from rag_platform.loaders.source_code import PROFILE as SOURCE_CODE
 from rag_platform.loaders.source_code import source_blocks
 from rag_platform.loaders.specifications import PROFILE as SPECIFICATION
 from rag_platform.loaders.specifications import specification_blocks
+from rag_platform.text.wording import pluralise
 from rag_platform.traits import Traits
 
 PROSE = {".txt", ".text", ".rst", ".rest", ".log", ".tex", *SUFFIXES}
@@ -59,7 +60,7 @@ class TextLoader:
     charset: str = ""
 
     NAME: ClassVar[str] = "text"
-    VERSION: ClassVar[str] = "16"
+    VERSION: ClassVar[str] = "17"
     traits: ClassVar[Traits] = Traits()
 
     def claims(self, filename: str, head: bytes) -> bool:
@@ -127,7 +128,7 @@ def _warn_of_broken(records: Sequence[Block]) -> tuple[str, ...]:
     lines = [block.line_start for block in records if block.kind == "code"]
     if not lines:
         return ()
-    more = f", and {len(lines) - 1} more such lines" if len(lines) > 1 else ""
+    more = f", and {pluralise(len(lines) - 1, 'more such line')}" if len(lines) > 1 else ""
     return (f"line {lines[0]} is no record in JSON{more}; it is kept as it is written",)
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from rag_platform.config.ingestion import CleaningConfig
+from rag_platform.loaders.json_records import record_blocks
 from rag_platform.loaders.text import TextLoader
 from rag_platform.normalisation.edits import normalise
 
@@ -119,8 +120,35 @@ def test_a_broken_line_stays_as_it_is_and_the_others_are_records(tmp_path: Path)
     )
     summary = TextLoader().load(path, path.name).summary
     assert summary.warnings == (
-        "line 2 is no record in JSON, and 1 more such lines; it is kept as it is written",
+        "line 2 is no record in JSON, and 1 more such line; it is kept as it is written",
     )
+
+
+def test_records_begin_again_at_the_indentation_of_the_first(tmp_path: Path) -> None:
+    """Not at that of the objects inside it."""
+    inner = '"by": [\n      {"x": 1}\n    ]'
+    text = f"""[
+  {{
+    "name": "a", {inner}
+  }},
+  {{
+    "name": "b" and {inner}
+  }},
+  {{
+    "name": "c"
+  }}
+]"""
+    path = tmp_path / "a.json"
+    path.write_text(text)
+    blocks = TextLoader().load(path, path.name).blocks
+    assert [it.title for it in blocks if it.title or it.kind == "code"] == ["a", "", "c"]
+
+
+def test_the_rest_is_not_read_again_and_again_where_each_record_breaks_at_its_end() -> None:
+    text = '{"name": "a"}\n' * 90 + '{"a": [\n' * 80 + '{"q": 1},\n' * 900
+    broken = [it for it in record_blocks(text) if it.kind == "code"]
+    assert 1 < len(broken) < 20
+    assert text[broken[-1].start : broken[-1].end].endswith('{"q": 1},')
 
 
 def test_comments_and_what_follows_a_list_are_kept(tmp_path: Path) -> None:
