@@ -64,7 +64,7 @@ class MarkdownLoader:
     charset: str = ""
 
     NAME: ClassVar[str] = "markdown"
-    VERSION: ClassVar[str] = "8"
+    VERSION: ClassVar[str] = "9"
     traits: ClassVar[Traits] = Traits()
 
     def claims(self, filename: str, head: bytes) -> bool:

@@ -38,12 +38,12 @@ _VOID = set("area base br col embed hr img input link meta source track wbr".spl
 _HTML = (
     r"(?P<invisible><!--(?:(?!<!--|-->).)*-->"
     r"|<(?P<raw>script|style)\b[^<>]*>(?:(?!</?(?P=raw)\b).)*</(?P=raw)\s*>"
-    r"|(?<![^\n])%%(?:(?!%%).)+%%(?![^\n])"
-    r"|(?<!\S)\^(?=[\d-]*[a-z])(?=[a-z-]*\d)[a-z0-9-]{3,}(?![^\n]))"
+    r"|(?<![^\n])%%(?:(?!%%).)+%%(?![^\r\n])"
+    r"|(?<!\S)\^(?=[\d-]*[a-z])(?=[a-z-]*\d)[a-z0-9-]{3,}(?![^\r\n]))"
     r"|<(?P<end>/?)(?P<name>[a-z][\w-]*)"
     r"(?P<attributes>(?:[^<>\"']|\"[^\"]{0,4000}\"|'[^']{0,4000}'){0,4000})>"
 )
-_COMMENT_MARK = re.compile(r"(?<![^\n])%%[ \t]*(?![^\n])")  # of Obsidian, on a line of its own
+_COMMENT_MARK = re.compile(r"(?<![^\n])%%[ \t]*(?![^\r\n])")  # of Obsidian, on a line of its own
 _IN_BLOCK = re.compile(_HTML, re.DOTALL | re.IGNORECASE)
 # in inline text, where backslash escapes and code spans take precedence
 _IN_TEXT = re.compile(
@@ -134,7 +134,13 @@ def hidden_spans(text: str, tokens: Sequence[Token], lines: Lines) -> Iterator[t
                 style = _STYLE.search(attributes)
                 if _HIDDEN.search(attributes) or (style and hidden_by(_unescape(style))):
                     name, hidden_start, depth = tag, start, 1
-        opened = _COMMENT_MARK.search(text, done, stop) if inline and not depth else None
+        opened = _open_comment(text, done, stop) if inline and not depth else None
+
+
+def _open_comment(text: str, start: int, stop: int) -> re.Match[str] | None:
+    """The mark in a part that begins a comment, if another one ends it."""
+    mark = _COMMENT_MARK.search(text, start, stop)
+    return mark if mark and _COMMENT_MARK.search(text, mark.end()) else None
 
 
 def _find_parts(tokens: Sequence[Token], lines: Lines) -> Iterator[tuple[bool, int, int]]:

@@ -265,8 +265,10 @@ def test_title_falls_back_to_heading_then_to_the_first_line(tmp_path: Path) -> N
         ("<p style='display: none'>a</p>\n\nb <b hidden=''>c</b>", "\n\nb"),
         ("%% why? %%\nRun it. ^run-2\n\n%%\nask\n%%\n\n- b\n  ^a1b2c3", "\nRun it.\n\n\n\n- b\n "),
         ("a\n\n%%\nb\n\n## c\n\n- d\n\ne\n%%\n\nf\n%%\n\ng\n\n%%\nh", "a\n\n\n\nf\n\nh"),
+        ("a\r\n\r\n%%\r\n\r\nb\r\n\r\n%%\r\n\r\nc", "a\r\n\r\n\r\n\r\nc"),
         # what only looks like it
         ("a\n\n%%\nb\n\nc", None),
+        ("a\n\n%%\n\nb\n\n<!-- c -->\n\nd", "a\n\n%%\n\nb\n\n\n\nd"),
         ("%% and %% are `%% a %%`\n\nx ^2\nx ^abc d\nx ^max\n\n    %% a %%\n    b ^abc", None),
         ("`<!-- a -->` ``x ` <!-- b -->`` \\<!-- c --> <!-- d", None),
         ("```html\n<!-- a -->\n```\n\n- b\n\n      <!-- c -->\n\n  ~~~\n  <!-- d -->\n  ~~~", None),

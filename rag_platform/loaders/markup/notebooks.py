@@ -41,7 +41,7 @@ class NotebookLoader:
     """Reads notebooks of version 3 and 4; nothing in them is run."""
 
     NAME: ClassVar[str] = "ipynb"
-    VERSION: ClassVar[str] = "7"
+    VERSION: ClassVar[str] = "8"
     traits: ClassVar[Traits] = Traits(isolated=True)
 
     def claims(self, filename: str, head: bytes) -> bool:
