@@ -15,9 +15,9 @@ from rag_platform.loaders.decoding import Decoded
 
 # titles that programs give to documents without one
 PLACEHOLDER = re.compile(
-    r"about:blank|(?:untitled|new document)[ -]?\d{0,3}"
+    r"about:blank|(?:untitled(?: document| page)?|new document)[ -]?\d{0,3}"
     r"|(?:未命名|无标题|無標題|新建)(?:文[档檔件]|网页|網頁|页面|頁面)?[ -]?\d{0,3}"
-    r"|(?:document|文[档檔]|slide|幻灯片|投影片) ?\d{1,3}"
+    r"|(?:document|文[档檔]|slide|幻灯片|投影片|presentation|演示文稿|工作簿) ?\d{1,3}"
     r"|microsoft (?:office )?(?:word|excel|powerpoint)(?: - .*)?"
     r"|powerpoint (?:presentation|演示文稿|簡報)",
     re.IGNORECASE,

@@ -618,7 +618,15 @@ def test_a_page_whose_title_is_its_only_h2_begins_at_the_first_level(tmp_path: P
 
 
 @pytest.mark.parametrize(
-    "name", ["about:blank", "未命名文档", "无标题", "Untitled-1", "Microsoft Word - 报销制度.doc"]
+    "name",
+    [
+        "about:blank",
+        "未命名文档",
+        "无标题",
+        "Untitled-1",
+        "Untitled Document",
+        "Microsoft Word - 报销制度.doc",
+    ],
 )
 def test_a_placeholder_is_no_title(tmp_path: Path, name: str) -> None:
     page = f"<title>{name}</title><h2>报销</h2><p>一</p><h2>差旅</h2><p>二</p>"
