@@ -52,7 +52,7 @@ _RESERVED = (
 )
 _MODIFIERS = r"(?:[\w()@]+\s+){0,5}?"
 _NAME = r"[\w$.]+(?:(?:::|-)\w+)*"
-_BRACKETS = r"<(?:[^<>]|<[^<>]*>)*>"
+_BRACKETS = r"(?:<(?:[^<>]|<[^<>]*>)*>)"
 _NAMED = re.compile(
     rf"{_MODIFIERS}(?:(?:{_KEYWORDS})\s+|#\s*define\s+"
     rf"|impl(?:{_BRACKETS}|\s)\s*(?:{_NAME}{_BRACKETS}? for &?)?)"
@@ -87,10 +87,17 @@ _CALLED = re.compile(r"[\w:~]+\s*\(")
 _CONTAINER = re.compile(rf"\b(?:{_TYPES}|trait|impl|object|mod|extend)\b")
 # only a part of what its name stands for, described elsewhere
 _PART = re.compile(rf"{_MODIFIERS}(?:impl|extension|namespace|module|mod|package)\b(?![:?=(])")
-# words behind code
+_FUNCTION = re.compile(rf"{_MODIFIERS}(?:def|sub)\s[^(=]*$")  # without parameters
+# words behind code, but for a tool or of a version or a number alone
+_FOR_TOOLS = (
+    r"(?:noqa|nosec|nolint|eslint|prettier|istanbul|pylint|pragma|\w+: ?ignore)\b"
+    r"|v?\d[\d.]*\s*(?:\*/)?$"
+)
 _TRAILS = {
-    language: re.compile(rf"[^\s\\].*?[\w)\]}},;'\"*][ \t]+{mark}[ \t]*\w")
-    for marks, mark in ((HASH, r"#+"), (SLASHES, r"(?://[/!]?<?|/\*+!?<?)"), (DASHES, "--+"))
+    language: re.compile(
+        rf"[^\s\\].*?[\w)\]}},;'\"*][ \t]+{mark}[ \t]*(?!{_FOR_TOOLS})\w", re.IGNORECASE
+    )
+    for marks, mark in ((HASH, r"#+:?"), (SLASHES, r"(?://[/!]?<?|/\*+!?<?)"), (DASHES, "--+"))
     for language, it in COMMENT_MARKS.items()
     if it is marks
 }
@@ -99,7 +106,7 @@ _SETS = re.compile(r"(?:(?:export|ARG|ENV)\s+)?[\w.-]+\s*[:?+]?[:=]")
 _STATEMENT = re.compile(
     r"(?:if|for|while|try|with|return|import|from|use|raise|assert|else|elif|switch|package|using"
     r"|#\s*(?!define)\w+|include|del|print|echo|set|exit|do|done|fi|esac|case|goto|throw"
-    r"|syntax|option)\b"
+    r"|syntax|option|\d\w*,\s*-?\d\w*)\b"
 )
 # a tag, or the title of a part, in a comment; a line below or around one; what begins an example
 _LABELS = re.compile(r"[@:]\w+|#+[ \t]+(?P<title>\S.*)")
@@ -111,7 +118,9 @@ _SETTING = re.compile(r"(?:- )?[a-z][\w.\"-]*:(?:$| \S+$)|[{}\[\]]")
 _NAME_FIRST = ("go", "sql", "makefile", "dockerfile", "shell", "graphql")
 _SQL = re.compile(
     r"(?:create|alter|drop|grant|revoke|comment|insert|update|delete|select|from|where|begin|end|do"
-    r"|as|declare|perform|returns?|storage|language|primary|foreign|unique|constraint|check|values)\b",
+    r"|as|declare|perform|returns?|storage|language|primary|foreign|unique|constraint|check|values"
+    r"|with|and|or|on|(?:left|right|full|inner|outer|cross)? *join|(?:left|right|full) outer"
+    r"|(?:group|order|partition) by|having|limit \d+|union|case|when|then|else|parallel)\b",
     re.IGNORECASE,
 )
 _MAX_LEVEL = 6
@@ -137,6 +146,7 @@ class _Scope:
     column: int
     names: tuple[str, ...]  # the outer ones first; without its own where it has none
     level: int  # of its heading
+    is_container: bool  # no function, whose inside is code below its parameters
     is_open: bool  # whether its members may be described
     line: int  # where it begins, with its comment and attributes; -1 with no heading to write
 
@@ -178,6 +188,9 @@ class _Reader:
         column = line.column + (opened is not None and self._is_below_attribute(at))
         while self.scopes and self.scopes[-1].column >= column and not _CLOSES.match(words):
             self.scopes.pop()
+        if words.startswith(")"):
+            for scope in self.scopes:
+                scope.is_open &= scope.is_container or scope.column != line.column
         is_member = not self.scopes or self.scopes[-1].is_open
         if opened and self._begins_comment(opened["open"], line):
             return self._read_long(at, opened, is_member=is_member)
@@ -259,10 +272,11 @@ class _Reader:
         name, is_sure = self._find_name(words)
         outer, level = (self.scopes[-1].names, self.scopes[-1].level) if self.scopes else ((), 1)
         is_call = self.language != "yaml" and "(" in words.rstrip("(")
-        is_open = not is_call or _CONTAINER.search(words) is not None
+        is_container = _CONTAINER.search(words.split("(")[0]) is not None
+        is_open = is_container or not (is_call or _FUNCTION.match(words))
         goes_on = line.column == self.column and self.lines[at - 1].kind != "blank"
         if not name:
-            self.scopes.append(_Scope(line.column, outer, level, is_open, -1))
+            self.scopes.append(_Scope(line.column, outer, level, is_container, is_open, -1))
             return
         is_described = self.comment is not None or (
             (is_sure or not is_call)
@@ -270,12 +284,15 @@ class _Reader:
             and _TRAILS[self.language].match(words) is not None
         )
         if _PART.match(words) and not is_described:
-            self.scopes.append(_Scope(line.column, (*outer, name), level, is_open, -1))
+            scope = _Scope(line.column, (*outer, name), level, is_container, is_open, -1)
+            self.scopes.append(scope)
             self.column = line.column
             return
         begins = (it for it in (self.comment, self.attribute, at) if it is not None)
-        scope = _Scope(line.column, (*outer, name), level + 1, is_open, next(begins))
-        self.scopes.append(scope)
+        names = *outer, name
+        self.scopes.append(
+            _Scope(line.column, names, level + 1, is_container, is_open, next(begins))
+        )
         if is_described or (not goes_on and (is_sure or line.column <= self.titled)):
             self._write_heading()
         self.column = line.column
