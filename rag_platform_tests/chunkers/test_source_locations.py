@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from rag_platform.chunkers.chunks import slice_fields
 from rag_platform.chunkers.source_locations import Places, merge_locators
 from rag_platform.contract.markdown_views import find_printed_pages
 from rag_platform.ir import Block, Edit, Facts, ParseSummary
@@ -69,6 +70,19 @@ def test_a_chunk_of_other_lines_says_where_those_of_the_file_begin() -> None:
         "lines=4:13,5:14,6:23",
     )
     assert places.of(2, 15)["locator"] == ""
+
+
+def test_lines_are_counted_from_where_the_text_of_the_chunk_begins() -> None:
+    """Inside what is written before its first word."""
+    text = "a\n# b\nc = 1\n"
+    edits = [Edit(1, 4, "\n\n## `c`\n\n", "r"), Edit(5, 6, "\n\n", "r")]
+    normalised = apply_edits(text, edits)
+    assert normalised.text == "a\n\n## `c`\n\nb\n\nc = 1\n"
+    blocks = (Block(0, "paragraph", 0, 11, byte_start=0, byte_end=11),)
+    summary = ParseSummary("text", "1", "python", "1", "p", "", len(text))
+    found = slice_fields(normalised, Places(Facts(text, blocks, (), summary), normalised), 3, 19)
+    assert found["chunk_text"].index("c = 1") == 11
+    assert (found["line_start"], found["locator"]) == (1, "lines=2:0,3:11")
 
 
 def test_a_chunk_over_pages_says_where_in_its_text_they_begin() -> None:
