@@ -4,6 +4,7 @@ error messages for damaged files of any format.
 
 from __future__ import annotations
 
+import errno
 import logging
 import re
 import struct
@@ -201,13 +202,16 @@ def describe_damage(error: BaseException) -> str:
 @contextmanager
 def reject_damaged(problem: str, remedy: str) -> Iterator[None]:
     """Turn any exception of the block into the DocumentError `broken_file`, because parsers raise
-    exceptions of all types on damaged files.
+    exceptions of all types on damaged files; except those for which the machine is to blame.
     """
     try:
         yield
-    except (DocumentError, MemoryError):
+    except (DocumentError, MemoryError, ImportError):
         raise
     except Exception as error:
+        # EINVAL comes from offsets in the file
+        if isinstance(error, OSError) and error.errno not in (None, errno.EINVAL):
+            raise
         faults.report_own(error, "stage.loader")
         raise DocumentError(
             f"{problem}: {describe_damage(error)}; {remedy}", code="broken_file"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import struct
 import zipfile
 from pathlib import Path
@@ -9,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from rag_platform.errors import DocumentError
-from rag_platform.loaders.archives import require_sane, zip_kind
+from rag_platform.loaders.archives import reject_damaged, require_sane, zip_kind
 
 
 def archive(folder: Path, **parts: bytes) -> Path:
@@ -71,3 +72,22 @@ def test_encrypted_entries_are_named(tmp_path):
     with pytest.raises(DocumentError) as caught:
         require_sane(path)
     assert caught.value.code == "encrypted"
+
+
+@pytest.mark.parametrize(
+    "error", [OSError(errno.EIO, "I/O"), OSError(errno.EMFILE, "many"), ImportError("no module")]
+)
+def test_what_the_machine_lacks_is_no_damage_of_the_file(error):
+    """A damaged file is not tried again until it changes."""
+    with pytest.raises(type(error)), reject_damaged("the book cannot be read", "export it"):
+        raise error
+
+
+@pytest.mark.parametrize("error", [OSError("truncated"), OSError(errno.EINVAL, "seek"), KeyError()])
+def test_errors_of_parsers_are_damage_of_the_file(error):
+    with (
+        pytest.raises(DocumentError, match="the book cannot be read") as told,
+        reject_damaged("the book cannot be read", "export it"),
+    ):
+        raise error
+    assert told.value.code == "broken_file"
