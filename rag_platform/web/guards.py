@@ -7,6 +7,7 @@ A refused request gets a JSON body `{error, error_description}` with the fault a
 from __future__ import annotations
 
 import ipaddress
+import re
 import time
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Mapping
@@ -300,13 +301,12 @@ class RequireToken:
         except InvalidToken as error:
             answer = self._refuse_token(scope, str(error), sent=bool(secret))
             if shown := headers.get("hx-current-url", ""):  # part of a page, which starts anew
-                address = urlsplit(shown)._replace(scheme="", netloc="").geturl()
-                answer.headers["HX-Redirect"] = f"{LOGIN_PATH}?next={quote(address)}"
+                answer.headers["HX-Redirect"] = f"{LOGIN_PATH}?next={quote(_without_host(shown))}"
             elif "text/html" in headers.get("accept", ""):
                 asked = scope.get("query_string", b"").decode("latin-1")
                 address = f"{path}?{asked}" if asked else path
                 if scope["method"] != "GET" and (form := headers.get("referer", "")):
-                    address = urlsplit(form)._replace(scheme="", netloc="").geturl()
+                    address = _without_host(form)
                 answer = RedirectResponse(f"{LOGIN_PATH}?next={quote(address)}", 303)
             await answer(scope, receive, send)
             return
@@ -325,6 +325,10 @@ class RequireToken:
         error = 'error="invalid_token", ' if sent else ""
         challenge = f'Bearer {error}error_description="{why}"{self._challenge}'
         return refuse(401, "invalid_token", why, WWW_Authenticate=challenge)
+
+
+def _without_host(address: str) -> str:
+    return re.sub("^https?://[^/?#]*", "", address)  # urlsplit raises on what a client may send
 
 
 def _too_many(wait: float) -> JSONResponse:

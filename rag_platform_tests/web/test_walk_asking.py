@@ -69,7 +69,11 @@ def test_what_was_typed_comes_back_after_a_login_that_had_expired(
     context = chromium.new_context()
     page = context.new_page()
     with served(Library.open(shelf.settings)) as url:
-        page.goto(f"{url}/ingestion?namespace=default")
+        page.goto(f"{url}/login?next=/ingestion?namespace=default")
+        page.fill("input[name=token]", "rag_mistyped")
+        page.press("input[name=token]", "Enter")
+        page.wait_for_selector("[role=alert]")
+        assert page.evaluate("sessionStorage.typed") is None  # browsers write it to the disk
         log_in("morning")
         form = page.locator("form[action='/ingestion/place']")
         form.locator("[name=place]").fill("/srv/notes/休假.md")

@@ -79,7 +79,7 @@ if (typed && location.pathname === "/login") {
   sessionStorage.removeItem("typed");
   if (typed?.lost) fillAgain(typed);
   document.addEventListener("submit", ({ target }) => {
-    if (target.getAttribute("method") !== "post") return;
+    if (target.getAttribute("method") !== "post" || target.querySelector("[type=password]")) return;
     const fields = [...new FormData(target)].filter(([, value]) => typeof value === "string");
     const action = target.getAttribute("action");
     sessionStorage.setItem("typed", JSON.stringify({ action, fields }));
