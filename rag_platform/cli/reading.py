@@ -256,10 +256,10 @@ def sources_list(context: Context) -> Json:
     ]
     keeps = {"keep": ", keeps what is gone", "retire": ""}
     lines = [
-        f"{row['name']}  {row['kind']},"
-        f" {pluralise(int(row['documents']), 'document')}{keeps[row['on_gone']]}"
-        + (f", at {row['root']}" if row["root"] else "")
+        row["name"]
         + (f" ({row['namespace']})" if len(names) > 1 else "")
+        + f"  {row['kind']}, {pluralise(int(row['documents']), 'document')}{keeps[row['on_gone']]}"
+        + (f", at {row['root']}" if row["root"] else "")
         for row in rows
     ]
     listed = "\n".join(lines) or f"no sources in library {', '.join(map(repr, names))}"

@@ -428,8 +428,12 @@ def test_one_of_several_libraries_has_to_be_named_but_for_lists_of_all(desk: Any
         listed = desk.call(*words).data[words[0]]
         assert {row["namespace"] for row in listed} == {"one", "two"}
     printed = CliRunner().invoke(main, ["sources", "list"]).output
-    assert printed == "files  files, 1 document (one)\nfiles  files, 1 document (two)\n"
+    assert printed == "files (one)  files, 1 document\nfiles (two)  files, 1 document\n"
     with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("RAG_LANG", "zh")
+        printed = CliRunner().invoke(main, ["sources", "list"]).output
+        assert printed == "files (one)  文件，1 个文档\nfiles (two)  文件，1 个文档\n"
+        patch.delenv("RAG_LANG")
         patch.setenv("RAG_NAMESPACE", "two")
         for words in everything:
             found = {row["namespace"] for row in desk.call(*words).data[words[0]]}
