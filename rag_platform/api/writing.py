@@ -157,7 +157,7 @@ def file_name(given: str, *, needs_suffix: bool = True) -> str:
     """
     visible = "".join(char for char in given if unicodedata.category(char) not in _INVISIBLE)
     name = Path(visible.replace("\\", "/")).name
-    part = Path(name).suffix if needs_suffix else name.strip(".")
+    part = Path(name).suffix if needs_suffix else name.strip(". ")
     if not part or len(name.encode()) > _MAX_NAME_BYTES:
         raise InputError(
             f"filename {given[:80]!r}: content needs one with a suffix, e.g. notes.md, of at most"

@@ -96,8 +96,10 @@ def _describe(item: Any, request: Request) -> str:
     if item["type"] == "json_invalid":
         return f"the body is not JSON, from character {where} on: {item['ctx']['error']}"
     if item["type"] == "extra_forbidden":
-        known = _list(_names(request.scope["route"].dependant.body_params))
-        hint = "; a library is named in the address, ?namespace=NAME" * (where == "namespace")
+        dependant = request.scope["route"].dependant
+        known = _list(_names(dependant.body_params))
+        in_address = where == "namespace" and where in _names(_query_fields(dependant))
+        hint = "; a library is named in the address, ?namespace=NAME" * in_address
         return f"the body takes no {where[:80]!r}; known: {known}{hint}"
     return f"{where}: {item['msg']} (given: {str(item['input'])[:80]!r})"
 

@@ -219,6 +219,8 @@ def test_errors_are_json_for_programs_and_a_page_for_people(browser: TestClient)
         "the body takes no 'namespace'; known: path, tags, url; a library is named in the address,"
         " ?namespace=NAME"
     )
+    retried = browser.post("/api/jobs/job_0123456789abcdef/retry", json={"namespace": "notes"})
+    assert retried.json()["message"] == "the body takes no 'namespace'; known: source_uri"
     for address, body in (
         ("/api/documents/a/delete", {"confrim": "x"}),
         ("/api/expectations", {"q": "a", "namespace": "notes", "chunk": "b"}),
@@ -283,6 +285,10 @@ def test_a_browser_logs_in_with_a_token(settings: Settings, store: Store) -> Non
             401,
             "/login?next=/drafts%3Fa%3Db",
         )
+        for page, kept in (("http://h/ingestion?a=b", "/ingestion%3Fa%3Db"), ("http://[h", "")):
+            headers = {**HTML, "Referer": page, "Origin": "http://127.0.0.1"}
+            sent = client.post("/ingestion/place", headers=headers, follow_redirects=False)
+            assert sent.headers["location"] == f"/login?next={kept}"
 
 
 def test_the_login_page_names_no_library(shelf: Shelf, tmp_path: Path) -> None:

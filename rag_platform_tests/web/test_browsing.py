@@ -326,7 +326,7 @@ def test_names_of_files_keep_what_people_see_of_their_last_part() -> None:
         with pytest.raises(InputError, match="suffix"):
             file_name(bad)
     assert file_name("src/LICENSE", needs_suffix=False) == "LICENSE"  # among other files
-    for bad in ("", "..", "x" * 201):
+    for bad in ("", "..", " . ", "x" * 201):
         with pytest.raises(InputError, match="at most 200 bytes"):
             file_name(bad, needs_suffix=False)
 
@@ -437,7 +437,7 @@ def test_a_failed_job_shows_its_documents_and_streams_its_end(
         JobItem(f"files/{n}.md", f"d{n}", f"default.d{n}@1", "new", state)
         for n, state in enumerate(["done", "failed", "queued"])
     ]
-    job = shelf.ledger.add_job("ingest", "default", {}, items)
+    job = shelf.ledger.add_job("ingest", "default", {"retry_of": "all"}, items)
     reason = (
         "the disk is full: 0.1 MB are free under /srv; what is published stays as it is. Free some"
         " space (`rag gc` removes what nothing needs); `rag jobs retry"
@@ -446,7 +446,7 @@ def test_a_failed_job_shows_its_documents_and_streams_its_end(
     progress = {"stages": {"documents": {"done": 1, "total": 3}}}
     shelf.ledger.update_job(job.job_id, state="running", pid=os.getpid(), progress=progress)
     page = desk.get(f"/ingestion/jobs/{job.job_id}").text
-    assert "1 in progress" in page and "queued" not in page
+    assert "1 in progress" in page and "queued" not in page and "jobs/all" not in page
     shelf.ledger.update_job(job.job_id, state="failed", reason=reason, ended_at="x")
     shelf.ledger.update_job(job.job_id, ended_at="2026-11-23T10:00:00Z", trace_id="tr_1")
     page = desk.get(f"/ingestion/jobs/{job.job_id}?").text
