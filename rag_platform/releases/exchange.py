@@ -40,7 +40,6 @@ from rag_platform.storage.records import parse_json
 from rag_platform.storage.store import (
     Store,
     atomic_path,
-    files_below,
     require_folder,
     sha256_file,
 )
@@ -104,8 +103,8 @@ def export_release(namespace: str, path: Path, *, store: Store, ledger: Ledger) 
     pairs = _read_pairs(directory)
     for _, version in pairs:
         fetch_version(store, version, manifest.profiles)
-        for file in bundled_paths(store, version, manifest.profiles):
-            members[file.relative_to(store.home).as_posix()] = file
+    for name in _list_members(store, pairs, manifest.profiles):
+        members[name] = store.home / name
     head: Json = {
         "schema_version": SCHEMA_VERSION,
         "namespace": namespace,
@@ -144,6 +143,17 @@ def _read_pairs(directory: Path) -> list[tuple[Document, Version]]:
         return [(owner, versions[str(owner.live_version)]) for owner in catalog.documents()]
 
 
+def _list_members(
+    store: Store, pairs: list[tuple[Document, Version]], profiles: Mapping[str, str]
+) -> set[str]:
+    """The paths, below the data root, of all that proves the documents."""
+    return {
+        file.relative_to(store.home).as_posix()
+        for _, version in pairs
+        for file in bundled_paths(store, version, profiles)
+    }
+
+
 # --- import -------------------------------------------------------------------------------------
 
 
@@ -167,9 +177,9 @@ def import_release(path: Path, root: DataRoot) -> ExchangeResult:
                 )
             manifest = _checked_manifest(folder / _RELEASE, head)
             pairs = _read_pairs(folder / _RELEASE)
-            _check_names(path, namespace, pairs)
-            for name in files_below(folder):
-                if not name.startswith(_RELEASE) and not (store.home / name).is_file():
+            _check_documents(path, head, pairs)
+            for name in _list_members(Store(folder), pairs, manifest.profiles) & set(head["files"]):
+                if not (store.home / name).is_file():
                     (store.home / name).parent.mkdir(parents=True, exist_ok=True)
                     os.replace(folder / name, store.home / name)
             _record(pairs, manifest, head["operations"], ledger)
@@ -201,7 +211,7 @@ def _unpack(path: Path, folder: Path) -> tuple[Json, bool]:
                 unpacked = unpack_member(source, member, folder, (*AREAS, "release"))
                 if sha256_file(unpacked) != left.pop(member.name):
                     raise _bad(path, f"{member.name} has another sha256")
-    except (tarfile.TarError, OSError, ValueError, KeyError, TypeError) as error:
+    except (tarfile.TarError, OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         # a ReadError lists what each decompressor says
         whole = not isinstance(error, tarfile.ReadError)
         raise _bad(path, str(error) if whole else "it is no whole tar file") from error
@@ -251,12 +261,17 @@ def _checked_manifest(directory: Path, head: Json) -> Manifest:
     return manifest
 
 
-def _check_names(path: Path, namespace: str, pairs: list[tuple[Document, Version]]) -> None:
-    """Raise IntegrityError for documents whose folders would lie elsewhere."""
+def _check_documents(path: Path, head: Json, pairs: list[tuple[Document, Version]]) -> None:
+    """Raise IntegrityError for documents whose folders would lie elsewhere, and for bytes under
+    the hash of others: a later ingest of those would take them.
+    """
     for owner, version in pairs:
-        of_library = owner.namespace == version.namespace == namespace
-        if not (of_library and _NAME.fullmatch(version.doc_id) and version.file_sha256.isalnum()):
-            raise _bad(path, f"{version.version_id} is no document of {namespace!r}")
+        of_library = owner.namespace == version.namespace == head["namespace"]
+        if not (of_library and _NAME.fullmatch(version.doc_id)):
+            raise _bad(path, f"{version.version_id} is no document of {head['namespace']!r}")
+        sha256 = version.file_sha256
+        if head["files"].get(f"raw/{sha256[:2]}/{sha256}") != sha256:
+            raise _bad(path, f"the bytes of {version.version_id} are others")
 
 
 def _record(

@@ -240,6 +240,46 @@ def test_a_document_of_another_folder_is_refused(
     assert not root.ledger.namespaces()
 
 
+@pytest.mark.parametrize(
+    "name", [f"raw/00/{'00' * 32}", "versions/other/a-0/000000000000/chunks/x.parquet"]
+)
+def test_a_listed_file_that_no_document_names_is_not_taken(
+    exported: Path, root: DataRoot, tmp_path: Path, name: str
+) -> None:
+    import_release(forge(exported, tmp_path / "forged.tar", name), root)
+    assert not (root.store.home / name).exists()
+
+
+def test_bytes_under_the_hash_of_others_are_refused(
+    exported: Path, root: DataRoot, tmp_path: Path
+) -> None:
+    with tarfile.open(exported) as bundle:
+        raw = next(name for name in bundle.getnames() if name.startswith("raw/"))
+
+    def change(held: str, data: bytes) -> bytes:
+        if held == "export.json":
+            head = json.loads(data)
+            head["files"][raw] = hashlib.sha256(b"other").hexdigest()
+            return json.dumps(head).encode()
+        return b"other" if held == raw else data
+
+    with pytest.raises(IntegrityError, match="are others"):
+        import_release(rewrite(exported, tmp_path / "forged.tar", change), root)
+    assert not root.store.area("raw").exists()
+
+
+def test_a_content_nested_without_end_is_refused(
+    exported: Path, root: DataRoot, tmp_path: Path
+) -> None:
+    nested = rewrite(
+        exported,
+        tmp_path / "nested.tar",
+        lambda held, data: b"[" * 100_000 if held == "export.json" else data,
+    )
+    with pytest.raises(IntegrityError, match="no export that can be trusted"):
+        import_release(nested, root)
+
+
 @pytest.mark.parametrize("share", [0, 0.5, None])
 def test_what_is_no_whole_tar_file_is_refused_in_one_line(
     exported: Path, root: DataRoot, tmp_path: Path, share: float | None
