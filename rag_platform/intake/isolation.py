@@ -448,7 +448,8 @@ class _Reading:
 
     def window(self, first: int, last: int) -> None:
         """Read the pages [first, last). A page whose child dies is read again as raw text, in a
-        tenth of the time if it hung; if that fails too, it is left out with a warning.
+        tenth of the time if it hung; if that fails too, it is left out with a warning. One that
+        hung as raw text is not read again.
         """
         while (first := self._first_missing(first, last)) < last:
             raw = self.failures >= MAX_LAYOUT_FAILURES
@@ -456,7 +457,7 @@ class _Reading:
                 self._read(first, last, raw)
             except ChildLost as error:
                 first = self._first_missing(first, last)
-                if first < last and raw:
+                if first < last and raw and error.hung:
                     self._leave_out(first, f"raw reading failed ({error})")
                 elif first < last:
                     self._retry(first, error)

@@ -241,7 +241,11 @@ def test_pages_keep_their_order_over_windows_and_a_child_stays_warm(fast, tmp_pa
 
 
 @pytest.mark.integration
-def test_a_child_that_is_killed_costs_its_pages_nothing_but_a_warning(fast, tmp_path):
+@pytest.mark.parametrize("failures", [child_pool.MAX_LAYOUT_FAILURES, 0])  # 0: all is read raw
+def test_a_child_that_is_killed_costs_its_pages_nothing_but_a_warning(
+    fast, tmp_path, monkeypatch, failures
+):
+    monkeypatch.setattr(child_pool, "MAX_LAYOUT_FAILURES", failures)
     path = write_pages(tmp_path / "x.pdf", 4)
     load(path, "x.pdf", "pdf", fast, Limits())
     killed: list[int] = []
