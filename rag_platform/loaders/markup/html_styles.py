@@ -64,6 +64,7 @@ def write_sheets_inline(root: _Element) -> None:
     hiding = {rule.css_property for group in rules.values() for rule in group if rule.hides}
     if not hiding:
         return
+    known = {name for group in rules.values() for rule in group for name in rule.names}
 
     @cache  # by names: many elements have the same
     def find_best(names: frozenset[str]) -> tuple[_Rule, ...]:
@@ -85,7 +86,7 @@ def write_sheets_inline(root: _Element) -> None:
         names = _names_of(element)
         style = element.get("style") or ""
         own = {name.lower() for name, _, _ in _DECLARATION.findall(style)} if style else set()
-        for rule in find_best(names):
+        for rule in find_best(names & known):
             name = rule.css_property
             if rule.hides and name not in own and not names & may_show[name]:
                 style = f"{name}:{rule.value};{style}"
