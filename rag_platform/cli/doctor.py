@@ -249,7 +249,7 @@ def _data_root(store: Store) -> Iterator[Finding]:
     yield Finding(level, "data root", f"{home}: writable, {free / 1024**3:.1f} GB free")
     if home.stat().st_mode & 0o007:
         note = "other users of this machine can read it; to end that: chmod o-rwx"
-        yield Finding("ok", "data root", f"{note} {home}")
+        yield Finding("ok", "permissions", f"{note} {home}")
 
 
 def _ledger(store: Store) -> Iterator[Finding]:
