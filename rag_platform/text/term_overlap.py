@@ -50,18 +50,19 @@ ASKS_VERSION = re.compile(
 )
 VERSION_NUMBER = re.compile(r"\d+\.\d+")
 # the name of a thing that something needs, in a question for its version
-_NAME = "([a-z][a-z.+#-]*)"
+_NAME = "([a-z][a-z.+#-]{0,30})"
 _NEEDED_VERSION = re.compile(
     r"(?:需|要求|依赖|支持|最低|至少|兼容)[^，。？?]{0,12}?"
     rf"(?:(?:什么|哪一?个|多少|几)版本?的? ?{_NAME}|{_NAME} ?的?(?:什么|哪一?个|多少)版本"
     rf"|{_NAME} ?的?(?:最低)?(?:版本号?[是为要]?(?:多少|几|什么|哪)|几(?=以上|才|\W*$)))"
     rf"|{_NAME} ?的?(?:最低)?版本要求"
     rf"|\b(?:which|what) (?:minimum )?(?:versions? of (?:the |an? )?{_NAME}|{_NAME} versions?)"
-    r"\b(?=.*\b(?:needs?|needed|requires?|required|supported)\b)"
+    r"\b(?=.{0,200}\b(?:needs?|needed|requires?|required|supported)\b)"
 )
+_GAP = r"(?:[^\w\n]|\n(?=\w))"  # lines are wrapped inside sentences
 _BESIDE_VERSION = (
-    r"[^\w\n]{0,6}(?:(?:[的需要求为是至少或及和与]|版本|最[低高]|不?[低高大]于|等于|以上|以下|更[高新]|or|and|of|is|at"
-    r"|least|later|higher|newer|above|minimum|versions?)[^\w\n]{0,4}){0,8}"
+    rf"{_GAP}{{0,6}}(?:(?:[的需要求为是至少或及和与]|版本|最[低高]|不?[低高大]于|等于|以上|以下|更[高新]|or|and|of|is|at"
+    rf"|least|later|higher|newer|above|minimum|versions?){_GAP}{{0,4}}){{0,8}}"
 )
 POINTS = re.compile(
     r"\b(?:see|refer to|read|check(?:"
@@ -118,9 +119,10 @@ def find_version_form(question: str) -> re.Pattern[str] | None:
     if not (named := _NEEDED_VERSION.search(lower)):
         return VERSION_NUMBER if ASKS_VERSION.search(lower) else None
     [name] = filter(None, named.groups())
-    name = rf"\b{re.escape(re.sub('[.]?js$', '', name))}(?:\.?js)?"
+    name = rf"\b\w?{re.escape(re.sub('[.]?js$', '', name))}(?:\.?js)?"  # CPython
+    number = r"(?<![\d.x+])\d[\d.x+]*"
     return re.compile(
-        rf"{name}{_BESIDE_VERSION}v?\d|\d[\d.x+]*{_BESIDE_VERSION}{name}", re.IGNORECASE
+        rf"{name}{_BESIDE_VERSION}v?\d|{number}{_BESIDE_VERSION}{name}", re.IGNORECASE
     )
 
 

@@ -116,6 +116,20 @@ def test_the_version_of_a_needed_thing_is_beside_its_name(
     assert form.search(f"python node {'的' * 100_000}") is None
 
 
+def test_a_needed_version_may_be_on_the_next_line_or_of_an_implementation() -> None:
+    form = find_version_form("What version of Python does psutil need?")
+    assert form is not None and form.search("runs on Python\n3.8+") and form.search("cPython 3.6+")
+    assert not form.search("- Python\n- 3.5 GB of memory") and not form.search("Python\n\n3.8")
+
+
+def test_long_words_and_numbers_take_no_time_to_read_for_a_version() -> None:
+    assert find_version_form(f"需要{'a' * 100_000}") is None
+    assert find_version_form(f"which {'a' * 100_000}") is None
+    assert find_version_form("which version of a " * 5_000) is VERSION_NUMBER
+    form = find_version_form("需要python几")
+    assert form is not None and form.search("1." * 50_000) is None
+
+
 @pytest.mark.parametrize(
     "question",
     ["xgplayer哪个版本支持横屏", "In which version of FastAPI was support dropped?"],
