@@ -91,10 +91,11 @@ _TITLE = re.compile(
 )
 _ASKS = re.compile(rf"^\s*{ASKS}")
 _HEADING = re.compile(r"^#{1,6}[ \t]+([^\n]+)", re.MULTILINE)
+_SHORT_IS = re.compile(r"(?<=[a-z])'s\b")
 _INTERROGATIVE = re.compile(
     r"\b(?:who|whom|whose|when|where|why|which|what|how(?: (?:many|much|long|often))?|not)\b"
-    r"|n['’]t\b"
-    "|为什么|为何|何时|什么时候|谁|哪|多少|多久|几|怎[么样]|如何|什么"
+    r"|n't\b"
+    "|(?<![有是在])(?:没有|不是|不在)|为什么|为何|何时|什么时候|谁|哪|多少|多久|几|怎[么样]|如何|什么"
 )
 
 
@@ -177,7 +178,7 @@ def is_asked(question: str, title: str) -> bool:
 @lru_cache(maxsize=4096)
 def _read_question(text: str) -> tuple[str, ...]:
     """The interrogatives and negations of a question, then its meaningful terms in order."""
-    text = simplify(text.lower())
+    text = _SHORT_IS.sub("", simplify(text.lower().replace("’", "'")))
     asks = " ".join("如何" if it[0] == "怎" else it for it in _INTERROGATIVE.findall(text))
     rest = terms(_INTERROGATIVE.sub(" ", text))
     return asks, *(term for term in rest if not is_weak_term(term))

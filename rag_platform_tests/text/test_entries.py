@@ -142,6 +142,9 @@ def test_a_box_or_section_may_be_titled_with_a_question() -> None:
     assert is_asked("what is a jar", "What is a jar")
     assert not is_asked("What is a jar?", "Jars")
     assert is_asked("怎麼開罐頭？", "如何开罐头？")
+    assert is_asked("是不是会员？", "会员吗？")
+    assert is_asked("What's the best jar?", "What is the best jar?")
+    assert is_asked("Why doesn't it open?", "Why doesn’t it open?")
 
 
 @pytest.mark.parametrize(
@@ -154,6 +157,8 @@ def test_a_box_or_section_may_be_titled_with_a_question() -> None:
         ("Can I not use the pump?", "Can I use the pump?"),
         ("How do I install it?", "Installation"),
         ("谁安装水泵？", "怎么安装水泵？"),
+        ("为什么没有声音？", "为什么有声音？"),
+        ("为什么我不是会员？", "为什么我是会员？"),
     ],
 )
 def test_the_same_words_may_ask_for_something_else(question: str, title: str) -> None:
