@@ -68,7 +68,8 @@ _ENDS = re.compile(
 _OF_PRODUCT = re.compile(
     r"(?<![a-z])(?:readme|changes|history|change[-_ ]?log|release[-_ ]?notes)(?![a-z])|更新日志"
 )
-_WORD = re.compile(rf"[{CJK}]|[^\W_{CJK}]+")
+_LETTER = rf"[^\W_{CJK}]"
+_WORD = re.compile(rf"[{CJK}]|{_LETTER}+")
 _DATE_FIELDS = "effective effective_date revised updated last_updated lastmod date".split()
 _YEAR = re.compile(r"(?<![\d.,])(?:19|20)\d\d(?![\d.,]\d|\d)(?: ?年)?")
 _BEFORE = re.compile(r"\b(?:before|prior to|until) $")
@@ -178,17 +179,19 @@ def find_foreign(question: str, hits: Sequence[Hit]) -> set[int]:
             for it in own
         )
 
+    words = name.split()
+    joined = r"[\W_]*".join(words)
+    mention = re.compile(rf"(?<!{_LETTER}){joined}(?!{_LETTER})")
+
+    def speaks_of_it(hit: Hit) -> bool:
+        text = "\n".join((hit.source_uri, hit.doc_title, hit.section_path, hit.chunk_text)).lower()
+        return words[0] in text and mention.search(text) is not None
+
     return {
         place
         for place, hit in enumerate(hits)
-        if products[place] and not is_near(place) and not _speaks_of(name, hit)
+        if products[place] and not is_near(place) and not speaks_of_it(hit)
     }
-
-
-def _speaks_of(name: str, hit: Hit) -> bool:
-    """Whether a hit has a name, as `_join_words` writes it, in its text or titles."""
-    text = "\n".join((hit.source_uri, hit.doc_title, hit.section_path, hit.chunk_text)).lower()
-    return name.split()[0] in text and name in _join_words(text)
 
 
 @functools.lru_cache(maxsize=4096)

@@ -59,7 +59,7 @@ _PARTS = frozenset(
 # words that name no product
 GENERIC = FUNCTION_WORDS | frozenset(
     "v ver version versions release releases rel branch edition doc docs documentation manual"
-    " manuals guide api html en zh".split()
+    " manuals guide api html en zh cn tw hans hant".split()
 )
 _UNIT = re.compile(
     r"[ -]?(?:(?:[kmgt]i?b|bytes?|[mnµ]?s|sec\w*|min|minutes?|hours?|days?|weeks?|months?|years?"

@@ -19,6 +19,7 @@ from rag_platform.retrieval.editions import (
     has_editions,
     list_others,
     name_document,
+    name_products,
     read_edition,
     select_editions,
 )
@@ -356,6 +357,11 @@ def test_folders_of_topics_are_no_products(question: str, foreign: set[int]) -> 
         )
     ]
     assert find_foreign(question, hits) == foreign
+
+
+def test_the_language_of_a_readme_is_no_product() -> None:
+    assert name_products("web/koa/README.zh-CN.md", "") == (" koa ",)
+    assert name_products("web/koa/README_zh-Hans.md", "Koa 中文文档") == (" koa ",)
 
 
 def test_names_in_long_texts_are_found_in_linear_time() -> None:
