@@ -76,7 +76,7 @@ _TOKEN = re.compile(
 _CONTRACTION = re.compile(
     r"(?<!\S)((?:what|where|who|how|when|why|that|there)(?=s)"
     r"|(?:ca|wo|do|does|did|is|are|was|were|has|have|had|would|could|should)n(?=t))"
-    r"([st])(?=[\s,.;:?!]|$)",
+    r"([st])(?=[,.;:?!]*(?:\s|$))",
     re.IGNORECASE,
 )
 _OBJECT = (

@@ -133,6 +133,7 @@ def test_normalised_text_has_no_signs_of_sentences(text: str, expected: str) -> 
         ("it doesnt start if i dont pick one", "doesn't start don't pick one"),
         ("is dont_care or `wont` a name?", "dont_care `wont` name?"),
         ("whatsapp cantilever wants front", "whatsapp cantilever wants front"),
+        ("hows.txt lacks wont.md, whats wrong?", "hows.txt lacks wont.md, wrong?"),
     ],
 )
 def test_contractions_typed_without_an_apostrophe_get_it(text: str, searched: str) -> None:
