@@ -15,10 +15,9 @@ from rag_platform.loaders.pdf.printed.runs import (
     bounding_box,
     contains,
     group_while,
-    round_out,
 )
-from rag_platform.loaders.pdf.regions import LONG_LINE_EMS, MAX_HEADER_ROWS, Region
-from rag_platform.loaders.pdf.tables import FIGURE, YEAR, aligned_text
+from rag_platform.loaders.pdf.regions import LONG_LINE_EMS, MAX_HEADER_ROWS
+from rag_platform.loaders.pdf.tables import FIGURE, YEAR, are_aligned
 
 Piece = tuple[str, list[Run]]  # label and characters of a region
 
@@ -27,7 +26,6 @@ _LINE_GAP = 2.5  # ems between the parts of a table, at most
 _HEADER_GAP = 1.2  # ems between the lines of a header, at most
 _SIZES = (0.7, 1.12)  # of letters above and below the figures, to that of the figures
 _INDENT = 4.0  # ems by which labels are indented, at most
-_MAX_LABELS = 3  # lines of labels alone between two rows
 _MARK = 4  # letters of a mark in the place of a figure, at most
 _OVERHANG = 3.0  # ems by which the header of a column is wider than its figures, at most
 
@@ -87,29 +85,21 @@ def _extend(
     table: list[Run], lines: list[list[Run]], pieces: list[Piece], tables: Sequence[list[Run]]
 ) -> None:
     """Move the lines from their pieces to the table, but none of another table unless all of that,
-    if the whole has one grid and no other text within it.
+    if most of the whole has cells and no other text is within it.
     """
-    while len(kept := _drop_torn(lines, table, tables)) < len(lines):
-        lines = kept
+    ids = set(map(id, chain(table, *lines)))
+    torn = {id(run) for group in tables if not ids.issuperset(map(id, group)) for run in group}
+    lines = list(takewhile(lambda line: torn.isdisjoint(map(id, line)), lines))
     joined = [*table, *chain(*lines)]
     box, ids = bounding_box(joined), set(map(id, joined))
     others = [run for _, group in pieces for run in group if id(run) not in ids]
     if (
         lines
         and not any(contains(box, run.box) for run in others)
-        and aligned_text(visual_lines(joined), Region(round_out(box), "text"), frozenset())
+        and are_aligned(visual_lines(joined))
     ):
         for _, group in pieces:
             group[:] = joined if group is table else [run for run in group if id(run) not in ids]
-
-
-def _drop_torn(
-    lines: list[list[Run]], table: list[Run], tables: Sequence[list[Run]]
-) -> list[list[Run]]:
-    """The lines before the first of a table that has others, which are not among them."""
-    ids = set(map(id, chain(table, *lines)))
-    torn = {id(run) for group in tables if not ids.issuperset(map(id, group)) for run in group}
-    return list(takewhile(lambda line: torn.isdisjoint(map(id, line)), lines))
 
 
 def _near_lines(table: list[Run], pieces: Sequence[Piece], columns: _Columns) -> list[list[Run]]:
@@ -117,8 +107,8 @@ def _near_lines(table: list[Run], pieces: Sequence[Piece], columns: _Columns) ->
     right = columns.figures[-1][1]
     return _group_lines(
         run
-        for label, group in pieces
-        if group is not table and label in ("text", "list-item", "section-header")
+        for _, group in pieces
+        if group is not table
         for run in group
         if run.horizontal and run.box[0] < right and run.box[2] > columns.labels
     )
@@ -248,7 +238,6 @@ def _walk(
             headers += 1
         elif (
             not headers
-            and len(labels) < _MAX_LABELS
             and len(phrases) == 1
             and _is_label(phrases[0], columns)
             and not opens_item(phrases[0].text)

@@ -5,7 +5,7 @@ cells over several columns are repeated for each.
 from __future__ import annotations
 
 import re
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations, pairwise
@@ -47,7 +47,7 @@ def aligned_text(printed: Sequence[Sequence[Run]], region: Region, words: frozen
     """The pipe table of text set in rows of aligned cells, such as a reference card; "" for other
     text. Its header is empty unless the first row names each column of figures below it.
     """
-    if sum(map(_has_cells, printed)) < max(MIN_ROWS, 2 / 3 * len(printed)):
+    if not are_aligned(printed):
         return ""
     boxes = [bounding_box(line) for line in printed]
     borders = tuple((above[3] + below[1]) / 2 for above, below in pairwise(boxes))
@@ -57,6 +57,11 @@ def aligned_text(printed: Sequence[Sequence[Run]], region: Region, words: frozen
         return ""
     rows = _repeat_headers(_join_headers(grid, words))
     return _pipe_table(rows if _is_headed(rows) else [[""] * len(rows[0]), *_texts(grid)])
+
+
+def are_aligned(printed: Sequence[Sequence[Run]]) -> bool:
+    """True if most of several lines have cells."""
+    return sum(map(_has_cells, printed)) >= max(MIN_ROWS, 2 / 3 * len(printed))
 
 
 def table_text(runs: Sequence[Run], region: Region, words: frozenset[str]) -> str:
@@ -102,9 +107,11 @@ def _grid(runs: Sequence[Run], region: Region, words: frozenset[str]) -> list[_R
 
 def _attach_signs(runs: Sequence[Run]) -> list[Run]:
     """The runs, with each currency sign apart from its amount, such as one at the left edge of a
-    cell, moved beside the amount.
+    cell, moved beside the amount, unless the signs follow their amounts.
     """
     found: list[Run] = []
+    if not _precede_amounts(runs):
+        return list(runs)
     for run in runs:
         words = run.words()
         signs = {
@@ -126,6 +133,22 @@ def _attach_signs(runs: Sequence[Run]) -> list[Run]:
             found.append(run._replace(chars=_spaced(part)))
             opened = start in signs
     return found
+
+
+def _precede_amounts(runs: Sequence[Run]) -> bool:
+    """True if no more currency signs stand only behind an amount (`120 €`) than only before one."""
+    if not any(_SIGN.search(run.text) for run in runs):
+        return False
+    words = [word for run in runs for word in run.words()]
+    balance = 0
+    for at, sign in enumerate(words):
+        if _SIGN.fullmatch(sign.text):
+            opens = any(
+                _is_amount(word) and _are_beside(sign, word) for word in words[at + 1 :][:1]
+            )
+            ends = at > 0 and _is_amount(words[at - 1]) and _are_beside(words[at - 1], sign)
+            balance += opens - ends
+    return balance >= 0
 
 
 def _is_amount(word: Run) -> bool:
@@ -409,10 +432,13 @@ def _split_columns(
     # (column, row) to words: left, right, solid: with a letter or digit
     lines: dict[tuple[int, int], list[tuple[float, float, bool]]] = {}
     for run in runs:
+        signed = len(run.chars) > 1 and _SIGN.match(run.text)
         for word in (word for part in run.words() for word in _words(part)):
             left, right = min(char.x0 for char in word), max(char.x1 for char in word)
             row = bisect_right(rows, (word[0].y0 + word[0].y1) / 2)
-            solid = any(char.text.isalnum() or _SIGN.fullmatch(char.text) for char in word)
+            solid = any(char.text.isalnum() for char in word) or bool(
+                signed and word[0] is run.chars[0]  # the sign of an amount
+            )
             lines.setdefault((bisect_right(columns, (left + right) / 2), row), []).append(
                 (left, right, solid)
             )
@@ -431,6 +457,7 @@ def _find_column_gaps(
     lines share and few words cross, those that fewest cross and the widest first, with words
     between them.
     """
+    edges = [_edges(line) for line in lines]
     gaps: list[tuple[int, float, float, float]] = []
     # in half points, so that the cost of a long table is not quadratic in its words
     tried: set[int] = set()
@@ -444,10 +471,8 @@ def _find_column_gaps(
                 if round(2 * place) in tried:
                     continue
                 tried.add(round(2 * place))
-                split = [gap for other in lines if (gap := _gap_at(other, place))]
-                crossed = sum(
-                    any(a < place < b for a, b, solid in other if solid) for other in lines
-                )
+                split = [gap for other in edges if (gap := _gap_at(other, place))]
+                crossed = sum(_count_crossing(other[:2], place) > 0 for other in edges)
                 low = max((a for a, _ in split), default=0.0)
                 high = min((b for _, b in split), default=0.0)
                 enough = (
@@ -457,44 +482,53 @@ def _find_column_gaps(
                 )
                 if enough:
                     gaps.append((crossed, low - high, low, high))
+    phrases = [phrase for line in lines for phrase in _phrases(line, least)]
     found: list[tuple[float, float]] = []
     for *_, low, high in sorted(gaps):
-        place = (low + high) / 2
-        before = max(((a + b) / 2 for a, b in found if b <= low), default=None)
-        after = min(((a + b) / 2 for a, b in found if a >= high), default=None)
-        if (
-            not any(a < high and low < b for a, b in found)
-            and (before is None or _is_filled(lines, before, place, least))
-            and (after is None or _is_filled(lines, place, after, least))
+        if any(a < high and low < b for a, b in found):
+            continue
+        borders = sorted((a + b) / 2 for a, b in (*found, (low, high)))
+        at = borders.index((low + high) / 2)
+        if all(
+            any(start < left and right < end for left, right in phrases)
+            for start, end in pairwise(borders[max(0, at - 1) : at + 2])
         ):
             found.append((low, high))
     return [(low + high) / 2 for low, high in found]
 
 
-def _is_filled(
-    lines: Sequence[Sequence[tuple[float, float, bool]]], start: float, end: float, space: float
-) -> bool:
-    """True if a line has words between two borders that cut no phrase of it, such as the header
-    `July 29, 2023`.
-    """
-    for line in lines:
-        phrases: list[tuple[float, float]] = []
-        for left, right, solid in line:
-            near = phrases and left < phrases[-1][1] + space
-            if solid:
-                phrases.append((phrases.pop()[0], right) if near else (left, right))
-        if any(start < left and right < end for left, right in phrases):
-            return True
-    return False
+def _phrases(line: Sequence[tuple[float, float, bool]], space: float) -> list[tuple[float, float]]:
+    """The edges of the phrases of a line, such as the header `July 29, 2023`."""
+    groups = group_while(line, lambda phrase, word: word[0] < phrase[-1][1] + space)
+    return [
+        (phrase[0][0], phrase[-1][1]) for phrase in groups if any(solid for *_, solid in phrase)
+    ]
 
 
-def _gap_at(line: Sequence[tuple[float, float, bool]], place: float) -> tuple[float, float] | None:
+_Edges = tuple[list[float], list[float], list[float], list[float]]
+
+
+def _edges(line: Sequence[tuple[float, float, bool]]) -> _Edges:
+    """The left and the right edges, in order, of the solid words of a line, and of all."""
+    solid = [word for word in line if word[2]]
+    lefts, rights, all_lefts, all_rights = (
+        sorted(word[side] for word in words) for words in (solid, line) for side in (0, 1)
+    )
+    return lefts, rights, all_lefts, all_rights
+
+
+def _count_crossing(edges: Sequence[list[float]], place: float) -> int:
+    """The number of words on both sides of an x, from their left and right edges in order."""
+    return bisect_left(edges[0], place) - bisect_right(edges[1], place)
+
+
+def _gap_at(edges: _Edges, place: float) -> tuple[float, float] | None:
     """The white space of a line around an x, or None without a word on both sides of it."""
-    before = [right for _, right, solid in line if right <= place and solid]
-    after = [left for left, _, solid in line if left >= place and solid]
-    if not before or not after or any(left < place < right for left, right, _ in line):
+    lefts, rights, *every = edges
+    before, after = bisect_right(rights, place), bisect_left(lefts, place)
+    if not before or after == len(lefts) or _count_crossing(every, place) > 0:
         return None
-    return max(before), min(after)
+    return rights[before - 1], lefts[after]
 
 
 # --- header cells over several columns ----------------------------------------------------------

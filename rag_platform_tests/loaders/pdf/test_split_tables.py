@@ -92,8 +92,9 @@ def test_a_table_keeps_its_rows_or_is_joined_whole() -> None:
 
 
 def test_text_within_the_joined_rectangle_keeps_the_parts_apart() -> None:
-    note = piece((123, "see note@240"), label="picture")
+    note = piece((106, "see note@240"))
     below = piece((135, "Tax@0 | 7@200 | 8@300"))
+    assert texts(ROWS, below) == [("text", f"{JOINED} Tax 7 8")]
     assert texts(ROWS, note, below)[0] == ("text", JOINED)
 
 

@@ -338,6 +338,17 @@ def test_a_currency_sign_at_the_edge_of_a_cell_belongs_to_the_amount_behind_it()
     )
 
 
+def test_currency_signs_behind_their_amounts_stay_there() -> None:
+    rows = (("Sold", "120", "7"), ("Cost", "80", "12"), ("Left", "30", "9"))
+    one_run = [((label, 0), (f"{one} €", 110), (f"{two} €", 190)) for label, one, two in rows]
+    apart = [
+        ((label, 0), (one, 110), ("€", 135), (two, 190), ("€", 205)) for label, one, two in rows
+    ]
+    body = "\n".join(f"| {label} | {one} € | {two} € |" for label, one, two in rows)
+    for table in (one_run, apart):
+        assert aligned(*table) == f"|  |  |  |\n| --- | --- | --- |\n{body}"
+
+
 def test_a_header_centred_over_signs_and_amounts_is_one_cell() -> None:
     dates = (("July 29, 2023", 85), ("July 30, 2022", 185))
     rows = [
