@@ -40,9 +40,11 @@ _BACK_REFERENCE = re.compile(
     r"也就是)",
     re.IGNORECASE,
 )
-# a sentence with a full stop that says what is below it
+# a sentence with a full stop that says what is below it, not that something is below 5 or 18岁以下
 _ANNOUNCES = re.compile(
-    r"下[面列]|[如以]下|\b(?:following|below|as follows|like (?:this|so))\b", re.IGNORECASE
+    r"下[面列]|(?<!\d)(?<!\d.)[如以]下"
+    r"|\b(?:following|below(?! \d)|as follows|like (?:this|so))\b",
+    re.IGNORECASE,
 )
 _SENTENCE_END = re.compile(rf"[.!?…;；{STOPS}][{CLOSERS}»`]*\Z")
 _NEXT_QUESTION = ("?**", "？**")  # the end of a bold question, which begins another answer

@@ -58,6 +58,7 @@ def test_an_introduction_comes_with_what_it_introduces() -> None:
     below = "可以用下面几种方法。\n\n- 清空\n- 重启"
     assert parts(below)[0] == ("list", below)
     assert ("sentence", "可以用下面几种方法。") in parts(below)
+    assert parts("18岁以下免费。\n\n- 清空\n- 重启")[0] == ("sentence", "18岁以下免费。")
     # one that names code says something without it
     said = "Turn it off by setting `light` to `False`:"
     assert parts(said + "\n\n{* a.py *}") == [("sentence", said)]
