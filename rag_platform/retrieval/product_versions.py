@@ -186,7 +186,7 @@ class ProductVersions:
             if len(numbers) > 1:
                 for number in numbers:
                     self._families.setdefault(number, []).append(family)
-                for product in _name_products(family):
+                for product in _name_family(family):
                     self._products.setdefault(product, set()).update(numbers)
         self._found: Cache[tuple[str, set[Family]]] = Cache(KEPT_FILTERS)
         self._others: Cache[tuple[str, ...]] = Cache(KEPT_FILTERS)  # by what is asked and hidden
@@ -444,7 +444,7 @@ def components(version: str) -> tuple[float, ...]:
     return tuple(int(part) if len(part) <= _MAX_DIGITS else inf for part in version.split("."))
 
 
-def _name_products(family: Family) -> set[str]:
+def _name_family(family: Family) -> set[str]:
     """The words of the folder or file name with the version, or of the nearest folder above."""
     before, after = family
     *above, name = before.split("/")
