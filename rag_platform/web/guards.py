@@ -175,12 +175,12 @@ class KnownOrigins:
     def _knows_origin(self, origin: str) -> bool:
         if not origin or origin.lower() in self._origins:
             return True
-        parts = urlsplit(origin)
-        return parts.scheme in ("http", "https") and is_loopback(_without_port(parts.netloc))
+        scheme, _, host = origin.lower().partition("://")
+        return scheme in ("http", "https") and is_loopback(_without_port(host))
 
     def _is_own(self, origin: str, host: str) -> bool:
         """True for a page of this server or of an origin named in the settings, or no page."""
-        own = urlsplit(origin.lower()).netloc == host.lower()
+        own = origin.lower().partition("://")[2] == host.lower()
         return not origin or own or origin.lower() in self._allowed
 
 

@@ -207,7 +207,9 @@ class AuthorizationServer:
         except jwt.PyJWTError as error:
             raise InvalidToken(f"the token is not accepted: {_plain(error)}") from error
         given = claims.get("scope", claims.get("scp", ""))
-        words = given.split() if isinstance(given, str) else [str(word) for word in given]
+        words = given.split() if isinstance(given, str) else given
+        if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
+            raise InvalidToken("the scopes of the token are neither words nor a list of words")
         prefix = self._settings.scope_prefix
         scopes = {word.removeprefix(prefix) for word in words if word.startswith(prefix)}
         granted = [scope for scope in SCOPES if scope in scopes]

@@ -71,6 +71,8 @@ def test_scopes_say_what_and_where(verify: Callable[[str], Caller | None]) -> No
         ({"exp": None}, "exp"),
         ({"sub": None}, "sub"),
         ({"scope": "read write"}, "none of the scopes"),
+        ({"scope": 7}, "neither words"),
+        ({"scope": {"rag:admin": 1}}, "neither words"),
         ({"key": ec.generate_private_key(ec.SECP256R1())}, "Signature"),
     ],
 )
