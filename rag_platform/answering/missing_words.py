@@ -23,7 +23,7 @@ from rag_platform.answering.quotable import read_layout
 from rag_platform.ir import Hit
 from rag_platform.protocols import Vectors
 from rag_platform.retrieval.editions import find_foreign
-from rag_platform.retrieval.signals import name_place
+from rag_platform.retrieval.signals import name_place, with_place
 from rag_platform.text.markdown_blocks import cells
 from rag_platform.text.scripts import HAN, has_han, simplify
 from rag_platform.text.segmentation import chinese_dictionary, tag_word
@@ -109,10 +109,7 @@ def find_missing_code(question: str, cited: Sequence[Hit], passages: Sequence[Hi
     words = [word.text for word in question_words(question) if word.is_identifier]
     if not (codes := list(filter(_CODE.fullmatch, words))):
         return ""
-    own, every = (
-        "\n".join(f"{name_place(hit)}\n{hit.chunk_text}" for hit in hits).casefold()
-        for hits in (cited, passages)
-    )
+    own, every = ("\n".join(map(with_place, hits)).casefold() for hits in (cited, passages))
     return next((code for code in codes if code in every and code not in own), "")
 
 
@@ -123,11 +120,7 @@ def find_foreign_word(question: str, passages: Sequence[Hit]) -> str:
     if not (foreign := find_foreign(question, passages)):
         return ""
     own, others = (
-        "\n".join(
-            f"{name_place(hit)}\n{hit.chunk_text}"
-            for n, hit in enumerate(passages)
-            if (n in foreign) == is_other
-        )
+        "\n".join(with_place(hit) for n, hit in enumerate(passages) if (n in foreign) == is_other)
         for is_other in (False, True)
     )
     for _, start, end in list_words(question):
@@ -151,9 +144,7 @@ def find_missing_property(question: str, answer: str, passages: Sequence[Hit]) -
         return ""
     find = question_terms(thing).find_in
     words = [word for word in question_words(thing) if word.weight >= 1]  # no parts of identifiers
-    texts = {
-        n: simplify(f"{name_place(hit)}\n{hit.chunk_text}") for n, hit in enumerate(passages, 1)
-    }
+    texts = {n: simplify(with_place(hit)) for n, hit in enumerate(passages, 1)}
     about = {n: it for n, it in texts.items() if all(word.share_in(find(it)) for word in words)}
     if not about or question_terms(name).find_in("\n".join(about.values())):
         return ""

@@ -8,7 +8,7 @@ from functools import partial
 from itertools import pairwise
 
 from rag_platform.ir import Hit
-from rag_platform.retrieval.signals import name_place
+from rag_platform.retrieval.signals import name_place, with_place
 from rag_platform.text.dates import MONTHS, find_days, read_han, write_alike
 from rag_platform.text.passages import units
 from rag_platform.text.scripts import has_han, simplify
@@ -138,7 +138,7 @@ def find_other_place(question: str, answer: str, passages: Sequence[Hit]) -> tup
         return None
     [(kind, place)] = asked
     other = next((name for its, name in _list_places(answer) if its == kind), None)
-    texts = (f"{name_place(hit)}\n{hit.chunk_text}" for hit in passages)
+    texts = map(with_place, passages)
     if other is None or (kind, place) in _list_places("\n".join(texts)):
         return None
     return place, other
@@ -156,7 +156,7 @@ def find_other_year(question: str, answer: str, cited: Sequence[Hit]) -> tuple[s
     if len(asked) != 1:
         return None
     year = asked[0][1] or asked[0][2]
-    texts = (f"{name_place(hit)}\n{hit.chunk_text}" for hit in cited)
+    texts = map(with_place, cited)
     other = _CALENDAR_YEAR.search(answer)
     held = "\n".join((answer, *texts))
     return (year, other[0]) if other and year not in held else None

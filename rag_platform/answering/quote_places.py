@@ -96,8 +96,8 @@ def _find_lines(citation: Citation) -> tuple[int, int] | None:
         return None
     first, last = citation.line_range
     text = citation.text
+    start, end = min(s for s, _ in citation.spans), max(e for _, e in citation.spans)
     if citation.locator.startswith("lines="):
-        start, end = min(s for s, _ in citation.spans), max(e for _, e in citation.spans)
         found = [(int(line), int(char)) for line, char in _FILE_LINE.findall(citation.locator)]
         return (
             max((line for line, char in found if char <= start), default=first),
@@ -105,7 +105,6 @@ def _find_lines(citation: Citation) -> tuple[int, int] | None:
         )
     if last - first != text.count("\n"):
         return citation.line_range
-    start, end = min(s for s, _ in citation.spans), max(e for _, e in citation.spans)
     return first + text.count("\n", 0, start), first + text.count("\n", 0, max(start, end - 1))
 
 

@@ -433,7 +433,7 @@ def ingest_data(job: Job, root: DataRoot, seconds: float) -> Json:
     items = root.ledger.job_items(job.job_id)
     succeeded = [item for item in items if item.state in ("done", "skipped")]
     failed = [item for item in items if item.state in _BAD_STATES]
-    lasting = jobs.find_told_before(job, root.ledger)
+    lasting = jobs.find_told_before(job, failed, root.ledger)
     failed.sort(key=lambda item: item.source_uri in lasting)  # new failures first
     ignored = [item for item in items if item.decision == "ignored"]
     decisions = Counter(item.decision for item in succeeded)

@@ -651,7 +651,8 @@ class Ledger(DocumentList, Servers):
 
     def failed_job_items(self, job_id: str) -> list[JobItem]:
         """The documents of a job that failed or were given up."""
-        return [item for item in self.job_items(job_id) if item.state in ("failed", "dead")]
+        where = {"job_id": job_id, "state": ["failed", "dead"]}
+        return self._select(JobItem, "job_items", where, "source_uri")
 
     def find_told(self, job: Job) -> set[str]:
         """The source_uris of a job's failures that an earlier sync told, with the same code about

@@ -193,19 +193,19 @@ def judge(job: Job, ledger: Ledger) -> tuple[str, str]:
     failed = ledger.failed_job_items(job.job_id)
     if not failed:
         return "done", ""
-    if len(find_told_before(job, ledger)) == len(failed):
+    if len(find_told_before(job, failed, ledger)) == len(failed):
         return "done", f"{pluralise(len(failed), 'document')} failed as before"
     return "partly", describe_failures(failed, job.job_id)
 
 
-def find_told_before(job: Job, ledger: Ledger) -> set[str]:
+def find_told_before(job: Job, failed: Sequence[JobItem], ledger: Ledger) -> set[str]:
     """The source_uris of a sync's failures that an earlier one told, and that stay the same until
-    somebody does something about them.
+    somebody does something about them; `failed` are all its failures.
     """
     told = ledger.find_told(job) if job.args.get("sync") else set()
     return {
         item.source_uri
-        for item in (ledger.failed_job_items(job.job_id) if told else ())
+        for item in failed
         if item.source_uri in told
         and (item.state == "dead" or item.code in {*NEEDS_ANOTHER_FILE, "unreadable"})
     }

@@ -170,3 +170,8 @@ def with_headings(hit: Hit) -> str:
 def name_place(hit: Hit) -> str:
     """The title, the headings and the address of a passage."""
     return f"{hit.doc_title}\n{hit.section_path}\n{hit.source_uri}"
+
+
+def with_place(hit: Hit) -> str:
+    """The text of a passage below its title, its headings and its address."""
+    return f"{name_place(hit)}\n{hit.chunk_text}"

@@ -39,6 +39,7 @@ _SAFE_METHODS = ("GET", "HEAD", "OPTIONS")
 
 # Raises InvalidToken; None if no token was sent and none is needed.
 Verify = Callable[[str | None], Awaitable[Caller | None]]
+_HOST = re.compile(r"(?:\[([^\[\]@/]*)\]|([^:@/\[\]]*))(?::\d+)?")  # `[::1]:80`, `host:80`
 
 
 def refuse(status: int, error: str, description: str, **headers: str) -> JSONResponse:
@@ -185,10 +186,9 @@ class KnownOrigins:
 
 
 def _without_port(host: str) -> str:
-    """The host of `host:port`; an IPv6 address without its brackets."""
-    if host.startswith("["):
-        return host[1:].partition("]")[0]
-    return host.partition(":")[0]
+    """The host of `host:port`; an IPv6 address without its brackets; empty for anything else."""
+    found = _HOST.fullmatch(host)
+    return (found[1] or found[2] or "") if found else ""
 
 
 class _TooSlow(Exception):

@@ -220,6 +220,8 @@ def test_health_needs_nothing_and_tells_nothing(open_server: Running) -> None:
         ({"Origin": "http://[bad"}, 403, "unknown_origin"),
         ({"Origin": "http://localhost@evil.example"}, 403, "unknown_origin"),
         ({"Origin": "http://localhost/evil"}, 403, "unknown_origin"),
+        ({"Origin": "http://[::1].evil.example"}, 403, "unknown_origin"),
+        ({"Origin": "http://localhost:80@evil.example"}, 403, "unknown_origin"),
         ({"Content_Encoding": "gzip"}, 415, "compressed_body"),
         ({"Content_Encoding": "br, gzip"}, 415, "compressed_body"),
         ({"Authorization": "Bearer stale"}, 401, "invalid_token"),

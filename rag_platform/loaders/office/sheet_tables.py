@@ -28,9 +28,8 @@ NUMBER = re.compile(
 )
 YEAR = re.compile(r"(?:19|20)\d\d")
 MAX_HEAD_CHARS = 120
-_MAX_PADDING = (
-    10  # times the cells of a file: the cells of its tables with those of short rows filled
-)
+# times the cells of a file: the cells of its tables with those of short rows filled
+_MAX_PADDING = 10
 _MAX_SIDE_TABLES = 50  # each is cut out of every row; chosen by hand
 _LOCATOR = re.compile(
     r"(?:sheet=[^;]*;)?(?:columns=(?P<left>[A-Z]+)-(?P<right>[A-Z]+);)?rows=(?P<first>\d+)(?:-(?P<last>\d+))?"

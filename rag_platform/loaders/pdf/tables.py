@@ -144,7 +144,7 @@ def _precede_amounts(runs: Sequence[Run]) -> bool:
     for at, sign in enumerate(words):
         if _SIGN.fullmatch(sign.text):
             opens = any(
-                _is_amount(word) and _are_beside(sign, word) for word in words[at + 1 :][:1]
+                _is_amount(word) and _are_beside(sign, word) for word in words[at + 1 : at + 2]
             )
             ends = at > 0 and _is_amount(words[at - 1]) and _are_beside(words[at - 1], sign)
             balance += opens - ends
