@@ -11,7 +11,7 @@ import re
 from rag_platform.ir import Edit
 from rag_platform.loaders.restructured import REWRITTEN
 
-PROFILE = "commented_settings"  # parse profile of the facts
+SETTINGS = "commented_settings"  # parse profile of the facts
 LANGUAGES = ("ini", "toml")
 # a setting that is switched off: `name = value`, `name:`, `[name]`, `a-name value` or `name 10 <b>`
 _VALUE = r"(?:\d\S*(?<!\.)|<[^>\n]*>|/\S*|yes|no|on|off)"

@@ -12,7 +12,7 @@ from email.utils import parsedate_to_datetime
 from rag_platform.ir import Block, Edit
 from rag_platform.loaders.restructured import REWRITTEN, fill_gaps
 
-PROFILE = "debian_changelog"  # parse profile of the facts
+DEBIAN_CHANGELOG = "debian_changelog"  # parse profile of the facts
 _LEVEL = 2
 # deb-changelog(5): `apt (2.1.6) unstable; urgency=medium`, and the line that ends the entry
 _RELEASE = re.compile(

@@ -21,7 +21,7 @@ from rag_platform.ir import Block, Edit
 from rag_platform.loaders.parts import longest_ticks
 from rag_platform.loaders.restructured import REWRITTEN, fill_gaps
 
-PROFILE = "json_records"  # parse profile of the facts
+JSON_RECORDS = "json_records"  # parse profile of the facts
 _MAX_TITLE = 200  # characters
 _MOST_BROKEN = 1000  # parts that are no records
 _TITLES = (  # keys, the best first

@@ -15,7 +15,7 @@ from rag_platform.loaders.parts import longest_ticks
 from rag_platform.loaders.restructured import REWRITTEN, Line, pad_wide, read_lines
 from rag_platform.text.scripts import HAN
 
-PROFILE = "manual_page"  # parse profile of the facts
+MANUAL = "manual_page"  # parse profile of the facts
 # the first line: `LS(1)   User Commands   LS(1)`
 _TITLE = re.compile(
     r"\s*(?P<name>[^\s()]{1,100}\(\w{1,8}\)(?:\(\w+\))?)(?P<rest>.*(?P=name))[ \t]*\r?$",

@@ -17,7 +17,7 @@ from rag_platform.ir import Block, Edit
 from rag_platform.loaders.parts import longest_ticks
 from rag_platform.text.markdown_blocks import format_row, format_rule
 
-PROFILE = "restructuredtext"  # parse profile of the facts
+RESTRUCTURED = "restructuredtext"  # parse profile of the facts
 REWRITTEN = "markup"  # rule of the edits that keep the words
 HIDDEN = "hidden_text: not_displayed"
 # markup that no other format has: a directive, target, substitution, code after two colons, a link,

@@ -19,7 +19,7 @@ from rag_platform.loaders.languages import COMMENT_MARKS, DASHES, HASH, SLASHES
 from rag_platform.loaders.parts import longest_ticks
 from rag_platform.loaders.restructured import REWRITTEN
 
-PROFILE = "source_code"  # parse profile of the facts
+SOURCE_CODE = "source_code"  # parse profile of the facts
 # a comment or docstring that may go on over lines
 _LONG = re.compile(r"[rRuU]?(?P<open>\"{3}|'{3}|/\*+!?)[ \t]*")
 _STAR = re.compile(r"\*(?![*/])[ \t]*")  # at the beginning of its lines

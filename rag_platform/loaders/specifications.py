@@ -21,7 +21,7 @@ from rag_platform.loaders.restructured import REWRITTEN, fill_gaps
 if TYPE_CHECKING:
     import yaml
 
-PROFILE = "specification"  # parse profile of the facts
+SPECIFICATION = "specification"  # parse profile of the facts
 _MOST_KEYS = 6  # to a value in a part
 _MAX_TITLE = 200  # characters
 _MAX_DEPTH = 64  # of nested values; the parser takes quadratic time for brackets in brackets

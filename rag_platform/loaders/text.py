@@ -12,16 +12,16 @@ from typing import ClassVar
 
 from rag_platform.ir import Block, Facts
 from rag_platform.loaders.commented_settings import LANGUAGES as COMMENTED
-from rag_platform.loaders.commented_settings import PROFILE as SETTINGS
-from rag_platform.loaders.commented_settings import comment_edits
-from rag_platform.loaders.debian_changelogs import PROFILE as DEBIAN_CHANGELOG
-from rag_platform.loaders.debian_changelogs import debian_changelog_blocks, is_debian_changelog
+from rag_platform.loaders.commented_settings import SETTINGS, comment_edits
+from rag_platform.loaders.debian_changelogs import (
+    DEBIAN_CHANGELOG,
+    debian_changelog_blocks,
+    is_debian_changelog,
+)
 from rag_platform.loaders.decoding import ByteMap, byte_map, decode, format_lengths, looks_like_text
-from rag_platform.loaders.json_records import PROFILE as JSON_RECORDS
-from rag_platform.loaders.json_records import record_blocks
+from rag_platform.loaders.json_records import JSON_RECORDS, record_blocks
 from rag_platform.loaders.languages import COMMENT_MARKS, LANGUAGES, find_language, suffix_of
-from rag_platform.loaders.manuals import PROFILE as MANUAL
-from rag_platform.loaders.manuals import is_manual, manual_blocks
+from rag_platform.loaders.manuals import MANUAL, is_manual, manual_blocks
 from rag_platform.loaders.markups import (
     NUMBERED,
     SUBTITLES,
@@ -31,12 +31,9 @@ from rag_platform.loaders.markups import (
     markup_blocks,
 )
 from rag_platform.loaders.parts import Engine, make_facts
-from rag_platform.loaders.restructured import PROFILE as RESTRUCTURED
-from rag_platform.loaders.restructured import is_restructured, restructured_blocks
-from rag_platform.loaders.source_code import PROFILE as SOURCE_CODE
-from rag_platform.loaders.source_code import source_blocks
-from rag_platform.loaders.specifications import PROFILE as SPECIFICATION
-from rag_platform.loaders.specifications import specification_blocks
+from rag_platform.loaders.restructured import RESTRUCTURED, is_restructured, restructured_blocks
+from rag_platform.loaders.source_code import SOURCE_CODE, source_blocks
+from rag_platform.loaders.specifications import SPECIFICATION, specification_blocks
 from rag_platform.text.wording import pluralise
 from rag_platform.traits import Traits
 

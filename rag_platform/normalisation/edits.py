@@ -20,24 +20,17 @@ from typing import Literal, NamedTuple
 from rag_platform.config.ingestion import CleaningConfig, NoiseRule
 from rag_platform.config.user_patterns import matches
 from rag_platform.ir import Block, Edit, Facts, MediaLink
-from rag_platform.loaders.commented_settings import PROFILE as SETTINGS
-from rag_platform.loaders.commented_settings import comment_edits
-from rag_platform.loaders.debian_changelogs import PROFILE as DEBIAN_CHANGELOG
-from rag_platform.loaders.debian_changelogs import debian_changelog_edits
-from rag_platform.loaders.json_records import PROFILE as JSON_RECORDS
-from rag_platform.loaders.json_records import record_edits
+from rag_platform.loaders.commented_settings import SETTINGS, comment_edits
+from rag_platform.loaders.debian_changelogs import DEBIAN_CHANGELOG, debian_changelog_edits
+from rag_platform.loaders.json_records import JSON_RECORDS, record_edits
 from rag_platform.loaders.languages import COMMENT_MARKS
-from rag_platform.loaders.manuals import PROFILE as MANUAL
-from rag_platform.loaders.manuals import manual_edits
+from rag_platform.loaders.manuals import MANUAL, manual_edits
 from rag_platform.loaders.markdown import find_hidden
 from rag_platform.loaders.markdown_images import SRC
 from rag_platform.loaders.markups import PROFILES, markup_edits
-from rag_platform.loaders.restructured import PROFILE as RESTRUCTURED
-from rag_platform.loaders.restructured import markdown_edits
-from rag_platform.loaders.source_code import PROFILE as SOURCE_CODE
-from rag_platform.loaders.source_code import source_edits
-from rag_platform.loaders.specifications import PROFILE as SPECIFICATION
-from rag_platform.loaders.specifications import specification_edits
+from rag_platform.loaders.restructured import RESTRUCTURED, markdown_edits
+from rag_platform.loaders.source_code import SOURCE_CODE, source_edits
+from rag_platform.loaders.specifications import SPECIFICATION, specification_edits
 from rag_platform.text.scripts import HAN
 
 # Unicode categories Cc and Cf without LF and TAB, written out so that profiles do not depend on
