@@ -22,10 +22,10 @@ from rag_platform.answering.constants import (
 )
 from rag_platform.text.boxes import KINDS
 from rag_platform.text.entries import find_described, find_signed
-from rag_platform.text.markdown_blocks import ASKS, FENCE, HAN_DIGIT, MARK, cells
+from rag_platform.text.markdown_blocks import ASKS, FENCE, MARK, cells
 from rag_platform.text.passages import BOX_LEVEL, INCLUDE, LABEL_LEVEL, LINK, Unit, units
 from rag_platform.text.plain_quotes import plain_code, strip_markup
-from rag_platform.text.scripts import HAN, HANGUL, is_wide
+from rag_platform.text.scripts import HAN, HAN_DIGIT, HANGUL, is_wide
 from rag_platform.text.sentences import CLOSERS, STOPS, field_label, sentences
 from rag_platform.text.term_overlap import POINTS
 

@@ -21,7 +21,7 @@ from rag_platform.ir import Json
 from rag_platform.processes.launchers import alive, is_here, seconds_between
 from rag_platform.storage.evaluation_files import DATABASE
 from rag_platform.storage.records import columns, from_row, getter
-from rag_platform.storage.sqlite_files import connect_versioned, transaction
+from rag_platform.storage.sqlite_files import connect_versioned, select_in, transaction
 
 SCHEMA_VERSION = 1
 _LONGEST_SECONDS = 24 * 3600.0  # of a run whose process cannot be looked at from here
@@ -230,14 +230,8 @@ class ResultStore:
 
     def find_known(self, keys: Iterable[str]) -> dict[str, CaseResult]:
         """key to earlier result, without failed ones and those of which a stage failed."""
-        wanted = list(keys)
-        found: dict[str, CaseResult] = {}
-        for start in range(0, len(wanted), 500):
-            part = wanted[start : start + 500]
-            where = f"key IN ({','.join('?' * len(part))}) AND error = ''"
-            results = self._cases(where, part)
-            found |= {result.key: result for result in results if not result.failed_stages}
-        return found
+        results = select_in(self._cases, "key IN (?) AND error = ''", keys)
+        return {result.key: result for result in results if not result.failed_stages}
 
     def _write(self, table: str, kind: Any, records: Iterable[Any], **more: str) -> None:
         rows = [[*more.values(), *map(_to_stored, getter(kind)(record))] for record in records]

@@ -33,7 +33,7 @@ from rag_platform.evaluation.measuring import (
     compute,
 )
 from rag_platform.evaluation.results import CaseResult, EvalRun, ResultStore, summarise
-from rag_platform.ir import Candidate, Chunk, Citation, Hit, Json, QueryRequest, QueryResult
+from rag_platform.ir import Chunk, Citation, Json, QueryRequest, QueryResult
 from rag_platform.ledger.hiding import LedgerView
 from rag_platform.observability import tracing
 from rag_platform.processes.launchers import identity
@@ -41,6 +41,7 @@ from rag_platform.processes.processors import usable_processors
 from rag_platform.query import filters
 from rag_platform.registry import make_provider, provider_version
 from rag_platform.retrieval.library import Lease, Library
+from rag_platform.retrieval.retrievers import list_candidates
 from rag_platform.retrieval.search_context import Artifacts
 from rag_platform.storage.evaluation_files import RUN_PREFIX
 from rag_platform.storage.store import Store
@@ -444,10 +445,13 @@ def artifacts_data(result: QueryResult, made: Artifacts, top_k: int) -> Json:
     touch it: of an answer only its hash, of warnings (which are in the trace) their number.
     """
     return {
-        "retrieved": _rank(result.hits, top_k),
-        "before_fusion": {"dense": _rank(made.dense, top_k), "sparse": _rank(made.sparse, top_k)},
-        "after_fusion": _rank(made.fused, top_k),
-        "after_rerank": _rank(made.reranked, top_k),
+        "retrieved": list_candidates(result.hits, top_k),
+        "before_fusion": {
+            "dense": list_candidates(made.dense, top_k),
+            "sparse": list_candidates(made.sparse, top_k),
+        },
+        "after_fusion": list_candidates(made.fused, top_k),
+        "after_rerank": list_candidates(made.reranked, top_k),
         "context_chunks": [hit.chunk_id for hit in made.context],
         "answered": result.answered,
         "answer_sha256": hashlib.sha256(result.answer_markdown.encode()).hexdigest()
@@ -462,13 +466,6 @@ def artifacts_data(result: QueryResult, made: Artifacts, top_k: int) -> Json:
         "warnings": len(result.warnings),
         "usage": result.usage,
     }
-
-
-def _rank(found: Sequence[Candidate] | Sequence[Hit], top_k: int) -> list[Json]:
-    return [
-        {"chunk_id": item.chunk_id, "score": round(item.score, 6), "source": item.source}
-        for item in found[:top_k]
-    ]
 
 
 def case_groups(case: EvalCase) -> dict[str, list[str]]:

@@ -195,10 +195,7 @@ class CatalogReader:
 
     def __init__(self, path: Path) -> None:
         if not path.is_file():
-            raise NotFoundError(
-                f"no catalog at {path.name}; {REBUILD}",
-                code="no_catalog",
-            )
+            raise NotFoundError(f"no catalog at {path.name}; {REBUILD}", code="no_catalog")
         self.path = path
         self._changes = changes_of(path)
         self._parts = BASE_AND_CHANGES if self._changes else WHOLE
@@ -209,8 +206,7 @@ class CatalogReader:
         # the release may have been removed since the check above
         except sqlite3.OperationalError as error:
             raise NotFoundError(
-                f"{path.name} cannot be opened ({error}); {REBUILD}",
-                code="no_catalog",
+                f"{path.name} cannot be opened ({error}); {REBUILD}", code="no_catalog"
             ) from error
 
     def close(self) -> None:

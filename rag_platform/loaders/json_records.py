@@ -18,7 +18,7 @@ from json.decoder import scanstring  # type: ignore[attr-defined]
 from typing import Any, NamedTuple
 
 from rag_platform.ir import Block, Edit
-from rag_platform.loaders.parts import longest_ticks
+from rag_platform.loaders.parts import ticks_around
 from rag_platform.loaders.restructured import REWRITTEN, fill_gaps
 
 JSON_RECORDS = "json_records"  # parse profile of the facts
@@ -107,7 +107,7 @@ def record_edits(text: str) -> list[Edit]:
         title = _title_of(record)
         mark = mark.rstrip("\n") + (f"\n\n## {title}\n\n" if title else "\n\n")
         if record.broken:
-            ticks = "`" * max(3, 1 + longest_ticks(text[record.start : record.end]))
+            ticks = ticks_around(text[record.start : record.end])
             mark = f"{mark if at else mark.lstrip()}{ticks}\n"
             edits.append(Edit(at, record.start, mark, REWRITTEN))
             # apart from the next heading, before which a section ends

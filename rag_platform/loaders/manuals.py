@@ -11,7 +11,7 @@ import re
 from dataclasses import replace
 
 from rag_platform.ir import Block, Edit
-from rag_platform.loaders.parts import longest_ticks
+from rag_platform.loaders.parts import ticks_around
 from rag_platform.loaders.restructured import REWRITTEN, Line, pad_wide, read_lines
 from rag_platform.text.scripts import HAN
 
@@ -219,7 +219,7 @@ class _Reader:
 
     def _write_code(self, at: int, end: int, out: int) -> None:
         first, last = self._lines[at], self._lines[end - 1]
-        mark = "`" * max(3, 1 + longest_ticks(self.text[first.start : last.end]))
+        mark = ticks_around(self.text[first.start : last.end])
         pad = " " * out
         self._edit(first.start, first.begin, f"{self._gap(first, out)}{mark}\n{pad}")
         for line in self._lines[at + 1 : end]:

@@ -13,11 +13,10 @@ from collections.abc import Iterator
 from functools import partial
 
 from rag_platform.ir import Block, Edit
-from rag_platform.loaders.parts import longest_ticks
+from rag_platform.loaders.parts import ticks_around
 from rag_platform.loaders.restructured import HIDDEN, REWRITTEN, fill_gaps
 from rag_platform.text.dates import read_han
-from rag_platform.text.markdown_blocks import HAN_NUMBER
-from rag_platform.text.scripts import HAN
+from rag_platform.text.scripts import HAN, HAN_NUMBER
 
 # parse profiles of the facts
 ASCIIDOC, ORG, POD, RFC, SUBTITLES = "asciidoc", "org", "pod", "rfc", "subtitles"
@@ -305,7 +304,7 @@ class _Reader:
         if inner[0] >= inner[1]:
             self._edit(found.start(), end, "")
             return
-        mark = "`" * max(3, 1 + longest_ticks(body))
+        mark = ticks_around(body)
         end = found.start() + len(self.text[found.start() : end].rstrip())
         last = min(inner[1], end - 1)  # an edit that ends a line ends before its end
         self._edit(found.start(), inner[0] + 1, f"{mark}\n{self.text[inner[0]]}")

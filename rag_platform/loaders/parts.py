@@ -189,13 +189,13 @@ def make_facts(
 
 def fence(text: str, language: str = "") -> str:
     """The text as a fenced code block, with a fence longer than any in the text."""
-    mark = "`" * max(3, longest_ticks(text) + 1)
+    mark = ticks_around(text)
     return f"{mark}{language}\n{text}\n{mark}"
 
 
-def longest_ticks(text: str) -> int:
-    """The length of the longest run of backticks."""
-    return max(map(len, re.findall("`+", text)), default=0)
+def ticks_around(text: str, least: int = 3) -> str:
+    """The backticks that enclose a text as code, more than any in it, and `least` of them."""
+    return "`" * max(least, 1 + max(map(len, re.findall("`+", text)), default=0))
 
 
 def list_mark(number: str) -> str:

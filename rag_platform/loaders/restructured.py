@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise, zip_longest
 
 from rag_platform.ir import Block, Edit
-from rag_platform.loaders.parts import longest_ticks
+from rag_platform.loaders.parts import ticks_around
 from rag_platform.text.markdown_blocks import format_row, format_rule
 
 RESTRUCTURED = "restructuredtext"  # parse profile of the facts
@@ -514,7 +514,7 @@ class _Reader:
         # a line right after a list mark has no indentation, but a column
         width = min(line.begin - line.start or line.column for line in lines)
         inside = self.text[lines[0].start : lines[-1].end]
-        mark = "`" * max(3, 1 + longest_ticks(inside))
+        mark = ticks_around(inside)
         for line in lines[1:]:
             self._edit(line.start, line.start + width, " " * out)
         first, last = min(lines[0].start + width, lines[0].begin), lines[-1].end

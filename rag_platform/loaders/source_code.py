@@ -16,7 +16,7 @@ from operator import attrgetter
 
 from rag_platform.ir import Block, Edit
 from rag_platform.loaders.languages import COMMENT_MARKS, DASHES, HASH, SLASHES
-from rag_platform.loaders.parts import longest_ticks
+from rag_platform.loaders.parts import ticks_around
 from rag_platform.loaders.restructured import REWRITTEN
 
 SOURCE_CODE = "source_code"  # parse profile of the facts
@@ -378,7 +378,7 @@ def source_edits(text: str, language: str) -> list[Edit]:
         lead += f"{'#' * first.level} `{first.title}`\n\n" if first.title else ""
         if first.kind == "code":
             code = text[first.start : run[-1].end]
-            mark = "`" * max(3, 1 + longest_ticks(code))
+            mark = ticks_around(code)
             lead += f"{mark}{language}\n"
         if first.title and begin == at:
             begin += 1  # the heading has no other character

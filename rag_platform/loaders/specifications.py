@@ -15,7 +15,7 @@ from itertools import zip_longest
 from typing import TYPE_CHECKING, NamedTuple
 
 from rag_platform.ir import Block, Edit
-from rag_platform.loaders.parts import longest_ticks
+from rag_platform.loaders.parts import ticks_around
 from rag_platform.loaders.restructured import REWRITTEN, fill_gaps
 
 if TYPE_CHECKING:
@@ -92,7 +92,7 @@ def specification_edits(text: str) -> list[Edit]:
         if part.start > at:
             edits.append(_drop(text, at, part.start, f"{close}\n\n" if at else ""))
         code = text[part.begin : part.end]
-        mark = "`" * max(3, 1 + longest_ticks(code))
+        mark = ticks_around(code)
         opening = f"{mark}{language}\n" if code else ""
         if part.level:
             heading = f"{'#' * part.level} {part.title}"

@@ -10,8 +10,7 @@ from functools import lru_cache
 
 from rag_platform.text.dates import read_han
 from rag_platform.text.entries import RELEASE, VERSION, find_headings
-from rag_platform.text.markdown_blocks import HAN_NUMBER
-from rag_platform.text.scripts import simplify
+from rag_platform.text.scripts import HAN_NUMBER, simplify
 from rag_platform.text.term_overlap import question_terms, question_words
 
 _KINDS = {

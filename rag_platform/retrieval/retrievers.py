@@ -17,7 +17,7 @@ from functools import partial
 from rag_platform.config.query import RetrievalConfig
 from rag_platform.errors import ProviderError
 from rag_platform.indexes.dense import needs_ann
-from rag_platform.ir import Candidate, EmbedderPart, Json, QueryIR
+from rag_platform.ir import Candidate, EmbedderPart, Hit, Json, QueryIR
 from rag_platform.observability import faults, tracing
 from rag_platform.processes import limits
 from rag_platform.protocols import LexicalReader, Vectors
@@ -438,11 +438,13 @@ def _report(
         )
 
 
-def list_candidates(candidates: Sequence[Candidate]) -> list[Json]:
+def list_candidates(
+    candidates: Sequence[Candidate] | Sequence[Hit], most: int = TRACED_CANDIDATES
+) -> list[Json]:
     """The first candidates in the form of trace events."""
     return [
         {"chunk_id": c.chunk_id, "score": round(c.score, 6), "source": c.source}
-        for c in candidates[:TRACED_CANDIDATES]
+        for c in candidates[:most]
     ]
 
 

@@ -19,7 +19,7 @@ import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from rag_platform.errors import (
     IntegrityError,
@@ -33,6 +33,7 @@ REFUSED = (errno.EROFS, errno.EACCES, errno.EPERM)  # errors of writing where it
 _BUSY_SECONDS = 30.0  # how long to wait for other writers of a database
 _DAMAGED = (sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT)
 _COPIES = 5  # attempts to copy a database that is being written
+RowT = TypeVar("RowT")
 Stamp = tuple[tuple[int, int, int], ...]
 
 
@@ -273,8 +274,8 @@ class Rows(list[Any]):
 
 
 def select_in(
-    select: Callable[[str, Sequence[Any]], Iterable[Any]], sql: str, values: Iterable[Any]
-) -> Iterator[tuple[Any, ...]]:
+    select: Callable[[str, Sequence[Any]], Iterable[RowT]], sql: str, values: Iterable[Any]
+) -> Iterator[RowT]:
     """The rows of a statement with an `IN (?)` that stands for many values; they are passed on in
     batches, because SQLite limits the parameters of a statement.
     """

@@ -25,8 +25,6 @@ from rag_platform.text.segmentation import chinese_dictionary
 from rag_platform.text.sentences import CLOSERS, STOPS, sentence_ends
 
 Ends = Callable[[str, int, int], Iterable[int]]  # the ends of a separator in text[start:end]
-_CLAUSE = re.compile(rf"(?:[，、：；]|……|——)+[{CLOSERS}]*|(?<=[^\s,:;])[,:;][{CLOSERS}]*(?=\s)")
-_BLANKS = re.compile(r"[ \t\u3000]+")
 _BREAKS = re.compile("\n+")
 # a line that may continue a sentence: not a digit, list item, heading, row or quote
 _CONTINUATION = re.compile(r"[ \t]*(?:[^\W\d_]|[\"'“‘(\[*_`](?=[^\W_]))")
@@ -62,14 +60,14 @@ def _cluster_patterns() -> tuple[Any, Any]:
     return regex.compile(r"\X"), regex.compile(r"(?r)\X")
 
 
-def clause_ends(text: str, start: int, end: int) -> Iterable[int]:
-    """The offsets after commas, colons, semicolons and dashes."""
-    return (match.end() for match in _CLAUSE.finditer(text, start, end))
+def _ends_of(pattern: str) -> Ends:
+    compiled = re.compile(pattern)
+    return lambda text, start, end: (match.end() for match in compiled.finditer(text, start, end))
 
 
-def blank_ends(text: str, start: int, end: int) -> Iterable[int]:
-    """The offsets after runs of blanks."""
-    return (match.end() for match in _BLANKS.finditer(text, start, end))
+# after commas, colons, semicolons and dashes
+clause_ends = _ends_of(rf"(?:[，、：；]|……|——)+[{CLOSERS}]*|(?<=[^\s,:;])[,:;][{CLOSERS}]*(?=\s)")
+blank_ends = _ends_of(r"[ \t\u3000]+")
 
 
 def line_starts(text: str, start: int, end: int) -> Iterable[int]:
@@ -88,11 +86,6 @@ def _is_wrapped(text: str, line_break: int) -> bool:
         return False
     columns = len(line) + len(CHARACTER.findall(line))
     return text[following.end() - 1].islower() or columns >= _WRAPPED_COLUMNS
-
-
-def _ends_of(pattern: str) -> Ends:
-    compiled = re.compile(pattern)
-    return lambda text, start, end: (match.end() for match in compiled.finditer(text, start, end))
 
 
 def separator_ends(separator: str) -> Ends:

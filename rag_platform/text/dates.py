@@ -9,7 +9,7 @@ from contextlib import suppress
 from datetime import UTC, date, datetime
 from email.utils import parsedate_to_datetime
 
-from rag_platform.text.scripts import HAN_DIGITS, count_in_han, has_han, simplify
+from rag_platform.text.scripts import HAN_DIGIT, HAN_DIGITS, count_in_han, has_han, simplify
 
 _ISO = re.compile(
     r"(\d{4})(?:-(\d{1,2})(?:-(\d{1,2})(?:[T"
@@ -113,8 +113,8 @@ _YEAR = (
     rf"|民[国國]\s?(?:\d{{2,3}}|[{HAN_DIGITS}十百]{{1,6}}))"
 )
 _DATE = re.compile(
-    rf"{_YEAR}\s?年\s?(?:\d\d?|[一二三四五六七八九十]{{1,2}})\s?月"
-    r"(?:\s?(?:\d\d?|[一二三四五六七八九十]{1,3})\s?[日号號])?"
+    rf"{_YEAR}\s?年\s?(?:\d\d?|{HAN_DIGIT}{{1,2}})\s?月"
+    rf"(?:\s?(?:\d\d?|{HAN_DIGIT}{{1,3}})\s?[日号號])?"
     r"|(?<![\d./-])(?:19|20)\d\d(?:([-/.])\d\d?\1\d\d?|[-/.]\d\d)(?!\d|[./-]\d)"
     rf"|(?<![a-z\d])(?:{_MONTH} (?:\d\d?,? )?|\d\d? {_MONTH},? )(?:19|20)\d\d(?!\d)"
     rf"|第\s?(?:\d{{1,3}}|[{HAN_DIGITS}十百]{{1,5}})\s?[条條款章节節步]",
@@ -122,15 +122,14 @@ _DATE = re.compile(
 )
 _HAN_NUMBER = re.compile(f"[{_YEAR_DIGITS}零○十百]+")
 _MONTH_NUMBER, _DAY_NUMBER = "(?:1[0-2]|0?[1-9])", "(?:3[01]|[12][0-9]|0?[1-9])"
-_HAN_COUNT = "[一二三四五六七八九十]"
 _DAY_GROUPS = [[f"{kind}{n}" for n in range(5)] for kind in "md"]
 # days of a month, with or without a year; of `12/1` and `12-01` only what stands alone in a cell,
 # since others are fractions and ranges
 _DAY = re.compile(
     rf"(?<![\d./-])(?:(?:19|20)\d\d(?P<mark>[-/.])(?P<m0>{_MONTH_NUMBER})(?P=mark)"
     rf"(?P<d0>{_DAY_NUMBER})(?![\d./-])"
-    rf"|(?<!{_HAN_COUNT})(?P<m1>{_MONTH_NUMBER}|{_HAN_COUNT}{{1,2}})\s?月\s?"
-    rf"(?P<d1>{_DAY_NUMBER}|{_HAN_COUNT}{{1,3}})\s?[日号號]"
+    rf"|(?<!{HAN_DIGIT})(?P<m1>{_MONTH_NUMBER}|{HAN_DIGIT}{{1,2}})\s?月\s?"
+    rf"(?P<d1>{_DAY_NUMBER}|{HAN_DIGIT}{{1,3}})\s?[日号號]"
     rf"|(?<=\| )(?P<m2>{_MONTH_NUMBER})[-/](?P<d2>{_DAY_NUMBER})(?= \|))"
     rf"|(?<![a-z\d])(?P<m3>{_MONTH})\.? (?P<d3>{_DAY_NUMBER})(?:st|nd|rd|th)?(?![\w:]|\.\d)"
     rf"|(?<![\d.,])(?P<d4>{_DAY_NUMBER})(?:st|nd|rd|th)?(?: of)? (?P<m4>{_MONTH})"

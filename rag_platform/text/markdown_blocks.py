@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from rag_platform.ir import Chunk
-from rag_platform.text.scripts import HAN
+from rag_platform.text.scripts import HAN, HAN_DIGIT, HAN_NUMBER
 
 FENCE = re.compile(r"[ \t>]*(?:[-*+][ \t]+|\d{1,9}[.)][ \t]+)*(`{3,}(?=[^`]*$)|~{3,})")
 # the rule below a table's header
@@ -26,8 +26,6 @@ _TAG = re.compile(r"<[^<>]*>")
 _ALT = re.compile(r"<img\b[^<>]*?\salt=[\"']([^\"'<>]+)", re.IGNORECASE)
 # an underline, which makes the line above it a heading
 UNDERLINE = re.compile(r" {0,3}(?:-{3,}|={3,}|([~^\"`'*+])\1{3,})[ \t]*$")
-HAN_DIGIT = "[一二三四五六七八九十]"
-HAN_NUMBER = r"[一二三四五六七八九十百零〇\d]{1,6}"
 # list markers; Chinese ones need no space after them (GB/T 9704: 一、（一）1.（1）)
 MARK = rf"(?:[-*+•]|\d{{1,9}}[.．)、]|[(（]?{HAN_DIGIT}{{1,3}}[)）、]|[(（]\d{{1,2}}[)）]|[①-⑳])"
 BULLET = (

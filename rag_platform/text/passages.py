@@ -17,8 +17,6 @@ from rag_platform.text.markdown_blocks import (
     CODE_SPAN,
     DELIMITER,
     FENCE,
-    HAN_DIGIT,
-    HAN_NUMBER,
     HEADING,
     ITEM,
     NUMBERED,
@@ -36,7 +34,7 @@ from rag_platform.text.markdown_blocks import (
     structure,
 )
 from rag_platform.text.plain_quotes import FOOTNOTES, SHORTCODE
-from rag_platform.text.scripts import HAN
+from rag_platform.text.scripts import HAN, HAN_DIGIT, HAN_NUMBER
 from rag_platform.text.sentences import sentences
 
 _QUOTE = re.compile(r"\s*>\s?")

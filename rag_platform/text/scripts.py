@@ -18,6 +18,8 @@ HANGUL = r"\u1100-\u11ff\uac00-\ud7af"
 REORDERED = r"\u0900-\u0dff\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff"
 SOUTHEAST_ASIAN = r"\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff"  # Thai, Lao, Burmese and Khmer
 HAN_DIGITS = "零一二三四五六七八九"
+HAN_DIGIT = "[一二三四五六七八九十]"
+HAN_NUMBER = r"[一二三四五六七八九十百零〇\d]{1,6}"
 CJK = HAN + KANA + HANGUL
 UNSPACED = HAN + KANA + SOUTHEAST_ASIAN  # scripts without spaces between words
 # all letters from here on are of CJK scripts, Yi or full-width Latin

@@ -8,7 +8,7 @@ import re
 from typing import TYPE_CHECKING
 
 from rag_platform.loaders.markup.html_styles import REASONS, hidden_by, without_property
-from rag_platform.loaders.parts import Image, longest_ticks
+from rag_platform.loaders.parts import Image, ticks_around
 
 if TYPE_CHECKING:
     from lxml.etree import _Element
@@ -419,7 +419,7 @@ class Inline:
         if not words:
             self._space = True
             return
-        ticks = "`" * (1 + longest_ticks(words))
+        ticks = ticks_around(words, 1)
         padding = " " if words[0] == "`" or words[-1] == "`" else ""
         if self.cell:
             words = words.replace("|", "\\|")

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from rag_platform.loaders.pdf.pages import PageBlock, PageFacts
 from rag_platform.loaders.pdf.printed.runs import union, usual_size
 from rag_platform.text.markdown_blocks import is_box_label
-from rag_platform.text.scripts import HAN, letters
+from rag_platform.text.scripts import HAN, HAN_DIGIT, letters
 
 Place = tuple[int, int]  # page from 1, position of the block on its page
 Outline = Sequence[tuple[int, str, int]]  # level, title, page
@@ -34,7 +34,7 @@ _PART = re.compile(
 )
 _BARE = re.compile(  # a number whose title stands on the next line
     r"(?:chapter\s+(?:one|two|three|four|five|six|seven|eight|nine|ten|eleven|twelve)"
-    rf"|{_PART.pattern[1:]}|{_NTH}[节節]|[一二三四五六七八九十]{{1,3}}\s*[、．.])\s*[.:：]?",
+    rf"|{_PART.pattern[1:]}|{_NTH}[节節]|{HAN_DIGIT}{{1,3}}\s*[、．.])\s*[.:：]?",
     re.I,
 )
 _NO_TITLE = re.compile(  # what stands below a part without being its title
@@ -45,8 +45,8 @@ _MARKS = (  # Chinese numbering, from the highest level to the lowest
     re.compile(f"^{_NTH}[章编篇部回]"),
     re.compile(f"^{_NTH}[节節]"),
     re.compile(f"^{_NTH}[条條](?!.*[，。；]$)", re.DOTALL),
-    re.compile(r"^[一二三四五六七八九十]{1,3}\s*[、．.]"),
-    re.compile(r"^[（(][一二三四五六七八九十]{1,3}[)）]"),
+    re.compile(rf"^{HAN_DIGIT}{{1,3}}\s*[、．.]"),
+    re.compile(rf"^[（(]{HAN_DIGIT}{{1,3}}[)）]"),
     re.compile(r"^\d{1,2}[、．]"),
     re.compile(rf"^[（(]\d{{1,2}}[)）](?=\s*[{HAN}])"),
 )
@@ -58,7 +58,7 @@ _UNNUMBERED = re.compile(  # chapters without a number in a document that number
 )
 _ENTRY = re.compile(r"(.*[^\d\s.·…])[\s.·…]+(?:\d{1,4}|[ivxl]{1,6})", re.DOTALL)  # of a contents
 _LEADING = re.compile(
-    rf"^(?:{_NTH}[章节節编篇部回]|[一二三四五六七八九十]{{1,3}}(?=[、．.\s])"
+    rf"^(?:{_NTH}[章节節编篇部回]|{HAN_DIGIT}{{1,3}}(?=[、．.\s])"
     r"|附录|(?:chapter|part|section|appendix)?)"
     r"\s*(?:\d+(?:\.\d+)*|[IVXLC]+(?=[.\s])|[A-Z](?=[.\s]))?[.:)、．\s]*",
     re.I,
