@@ -34,11 +34,10 @@ from rag_platform.ledger.schema import JobItem, Source, now
 from rag_platform.loaders.decoding import codec_of
 from rag_platform.observability.build import build_info
 from rag_platform.storage.blobs import push_raw
-from rag_platform.storage.store import sha256_file
+from rag_platform.storage.store import NAMESPACE, sha256_file
 from rag_platform.text.wording import pluralise
 from rag_platform.workspace import Workspace
 
-_NAMESPACE = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}")
 _GONE = (404, 410)  # HTTP statuses of a page that no longer exists
 _UNREAD = ("ignored", "unsupported_type")  # codes of files that are not read
 # a sync may always retire so many documents of a source, or a small one could hardly change
@@ -450,7 +449,7 @@ def _refuse_emptied_folders(
 
 def check_namespace(namespace: str) -> None:
     """Raise InputError, with the rule, unless the namespace is well formed."""
-    if not _NAMESPACE.fullmatch(namespace):
+    if not NAMESPACE.fullmatch(namespace):
         raise InputError(
             f"bad library {namespace!r}: 1-63 of a-z, 0-9, _ and -, beginning with a letter or"
             " digit",

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import functools
 import os
-import re
 import shutil
 import stat
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -52,13 +51,12 @@ from rag_platform.releases.manifest import (
     read_head,
     read_manifest,
 )
-from rag_platform.storage.store import Store, flush_directory, write_text
+from rag_platform.storage.store import RELEASE_ID, Store, flush_directory, write_text
 
 if TYPE_CHECKING:
     from rag_platform.indexes.dense import DenseVectors
 
 TRASH = ".trash-"
-_RELEASE_ID = re.compile(r"\w[\w.-]*", re.ASCII)
 
 
 @dataclass(frozen=True)
@@ -134,7 +132,7 @@ def current(store: Store, namespace: str) -> str | None:
         return None
     written = path.read_bytes()
     release_id = written.decode("utf-8", "replace").strip()
-    if not _RELEASE_ID.fullmatch(release_id):
+    if not RELEASE_ID.fullmatch(release_id):
         raise ReleaseError(
             f"{path.relative_to(store.home).as_posix()} is damaged: it holds {written[:40]!r} where"
             " the id of a release must stand; `rag releases forward --namespace"

@@ -52,6 +52,7 @@ from rag_platform.storage.blobs import (
 from rag_platform.storage.locks import hold_lock
 from rag_platform.storage.records import parse_json
 from rag_platform.storage.store import (
+    RELEASE_ID,
     Store,
     files_below,
     flush_directory,
@@ -64,7 +65,6 @@ if typing.TYPE_CHECKING:  # its module loads numpy
     from rag_platform.protocols import Blob, Blobs
 
 _PULL_SECONDS = 60.0  # how long to wait for another process of this machine that is pulling
-_RELEASE_ID = re.compile(r"[\w-][\w.-]{0,120}", re.ASCII)
 # a publication that lost its lock may still upload files that no manifest names yet
 _GRACE = timedelta(hours=1)
 _AT_ONCE = 500  # objects removed between two checks of the pointer
@@ -136,7 +136,7 @@ def read_pointer(blobs: Blobs, namespace: str, known: str = "") -> Pointer | Non
         )
     except (ValueError, KeyError, TypeError) as error:
         raise forged_error(pointer_key(namespace)) from error
-    if not _RELEASE_ID.fullmatch(pointer.release_id):
+    if not RELEASE_ID.fullmatch(pointer.release_id):
         raise forged_error(pointer_key(namespace))
     return pointer
 

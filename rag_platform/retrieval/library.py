@@ -9,7 +9,6 @@ lazily.
 from __future__ import annotations
 
 import logging
-import re
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
@@ -62,15 +61,13 @@ from rag_platform.retrieval.constants import (
 )
 from rag_platform.retrieval.product_versions import ProductVersions
 from rag_platform.retrieval.provider_cache import Models
-from rag_platform.storage.store import Store, keep_config, read_json
+from rag_platform.storage.store import NAMESPACE, RELEASE_ID, Store, keep_config, read_json
 from rag_platform.text.wording import pluralise
 
 if TYPE_CHECKING:
     from rag_platform.retrieval.document_mentions import DocumentNames
 
 _log = logging.getLogger(__name__)
-_NAMESPACE = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}")
-_RELEASE = re.compile(r"\.?[\w-][\w.-]{0,120}", re.ASCII)
 _QUERY_PART = ("query", "retrieval", "fusion", "reranker", "context", "answerer", "summary", "llm")
 
 
@@ -199,14 +196,14 @@ class Library:
         """Raises NotFoundError for an invalid name, which would become part of a path, and for a
         namespace that the caller may not see; it need not exist.
         """
-        if not _NAMESPACE.fullmatch(namespace) or not access.current().may_see(namespace):
+        if not NAMESPACE.fullmatch(namespace) or not access.current().may_see(namespace):
             raise unknown_namespace(namespace, self.namespaces())
 
     @contextmanager
     def lease(self, namespace: str, release_id: str | None = None) -> Iterator[Lease]:
         """The opened release for the length of the block: the published one, or a retained one."""
         self.require_visible(namespace)
-        if release_id and not _RELEASE.fullmatch(release_id):
+        if release_id and not RELEASE_ID.fullmatch(release_id.removeprefix(".")):
             raise unknown_release(release_id, namespace)
         if release_id:
             self._require_existing(namespace, release_id)

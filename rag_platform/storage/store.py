@@ -37,6 +37,9 @@ if typing.TYPE_CHECKING:
     from rag_platform.config.settings import Settings
 
 RecordT = TypeVar("RecordT")
+# names that become parts of paths: of a library, of a release
+NAMESPACE = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}")
+RELEASE_ID = re.compile(r"\w[\w.-]{0,120}", re.ASCII)
 
 
 class Readable(typing.Protocol):

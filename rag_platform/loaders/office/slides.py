@@ -21,7 +21,7 @@ from rag_platform.ir import Block, Facts
 from rag_platform.loaders.archives import ZipLoader, reject_damaged
 from rag_platform.loaders.numerals import format_list_number
 from rag_platform.loaders.office import drawings
-from rag_platform.loaders.office.docx_text import M, math_text
+from rag_platform.loaders.office.docx_text import TARGET, M, math_text
 from rag_platform.loaders.office.ooxml import A, C, D, Package, R, open_plain, parse_part
 from rag_platform.loaders.parts import Engine, Image, Part, join_parts, joined_facts, list_mark
 from rag_platform.text.scripts import letters
@@ -51,7 +51,6 @@ _NUMBERS = {
 _MARKS = {"ParenBoth": ("(", ")"), "ParenR": ("", ")"), "Period": ("", "."), "Minus": ("-", "-")}
 _INSETS = 91_440, 45_720  # default lIns and tIns of a text, in EMU: ECMA-376 21.1.2.1.1
 _TRUE = ("1", "true")
-_LINK = re.compile(r"\]\([^()\s]*\)")
 _IMAGE = re.compile(r"!\[((?:[^\[\]\\]|\\.)*)\]\([^)]*\)")
 
 
@@ -100,7 +99,7 @@ class SlidesLoader(ZipLoader):
 
 def _without_targets(text: str) -> str:
     """The text without link targets and images."""
-    return _LINK.sub("]", _IMAGE.sub("", text))
+    return TARGET.sub("]", _IMAGE.sub("", text))
 
 
 # --- reading ------------------------------------------------------------------------------------

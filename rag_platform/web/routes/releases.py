@@ -17,21 +17,22 @@ from rag_platform.errors import InputError, NotFoundError
 from rag_platform.ir import Json
 from rag_platform.releases.manifest import Manifest
 from rag_platform.retrieval.namespaces import require_known
+from rag_platform.storage.store import RELEASE_ID
 from rag_platform.web.dependencies import ApiView, FormView, MayAdminister, PageView, View
 from rag_platform.web.rendering import link
 from rag_platform.workspace import DataRoot
 
 api = APIRouter(tags=["releases"], prefix="/releases")
 pages = APIRouter()
-RELEASE_ID = r"^\w[\w.-]{0,120}$"
-ReleaseId = Annotated[str, Path(pattern=RELEASE_ID)]
-OtherId = Annotated[str | None, Query(pattern=RELEASE_ID)]
+_PATTERN = f"^{RELEASE_ID.pattern}$"
+ReleaseId = Annotated[str, Path(pattern=_PATTERN)]
+OtherId = Annotated[str | None, Query(pattern=_PATTERN)]
 
 
 class Target(BaseModel, extra="forbid"):
     """The release to roll back to; none: the one before the published one."""
 
-    release_id: str | None = Field(default=None, pattern=RELEASE_ID)
+    release_id: str | None = Field(default=None, pattern=_PATTERN)
 
 
 class Override(BaseModel, extra="forbid"):
@@ -155,7 +156,7 @@ def _release_row(row: Json, head: Manifest | None) -> ReleaseRow:
 # --- pages --------------------------------------------------------------------------------------
 
 
-_ReleaseId = Annotated[str | None, Form(pattern=RELEASE_ID)]
+_ReleaseId = Annotated[str | None, Form(pattern=_PATTERN)]
 
 
 @pages.get("/releases")
