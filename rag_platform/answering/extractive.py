@@ -54,7 +54,7 @@ from rag_platform.text.entries import (
     find_row_name,
     is_asked,
 )
-from rag_platform.text.markdown_blocks import cells
+from rag_platform.text.markdown_blocks import LINK_TARGET, cells
 from rag_platform.text.passages import BOX_LEVEL, LABEL_LEVEL
 from rag_platform.text.plain_quotes import strip_markup
 from rag_platform.text.scripts import find_script, has_han, simplify
@@ -79,7 +79,6 @@ Parts = Sequence[Sequence[Part]]  # of each passage
 PartTerms = Sequence[Sequence[frozenset[str]]]  # the question's terms in each part of each passage
 FindTerms = Callable[[str], frozenset[str]]  # the question's terms in a text
 Nearness = Callable[[Sequence[str]], Sequence[float]]
-_LINK_TARGET = re.compile(r"\]\([^()\s]*\)")
 _FLAG = re.compile(r"(?<![\w-])--?[A-Za-z][\w-]*")  # an option of a command
 _URL = re.compile(r"(?<=\]\()[^()\s]*(?=\))|https?://\S+")  # of a link, or bare
 # an identifier that may be the number of a document: not a version, path or format
@@ -144,7 +143,7 @@ class Extractive:
             ):
                 continue  # a better row of the table is chosen
             text = strip_markup(evidence[item.hit].chunk_text[item.part.start : item.part.end])
-            text = _LINK_TARGET.sub("]", " ".join(text.split()))
+            text = LINK_TARGET.sub("]", " ".join(text.split()))
             left = constants.MAX_ANSWER_CHARS - sum(map(len, texts))
             if (not chosen or len(text) <= left) and not any(
                 text in other or other in text for other in texts

@@ -15,7 +15,7 @@ from rag_platform.answering.quotable import read_layout
 from rag_platform.ir import Hit
 from rag_platform.text.markdown_blocks import cells
 from rag_platform.text.plain_quotes import strip_markup
-from rag_platform.text.scripts import HAN, HAN_DIGITS, has_han, simplify
+from rag_platform.text.scripts import HAN, HAN_DIGITS, HAN_RUN, has_han, simplify
 from rag_platform.text.segmentation import chinese_dictionary, tag_word
 from rag_platform.text.stop_words import CHINESE_FUNCTION_WORDS, ENGLISH
 from rag_platform.text.terms import is_weak_term, stem
@@ -45,7 +45,6 @@ IMPLICIT_PROPERTY = re.compile(
     r"|情况|内容|状态|位置|尺寸|材[质料]|规定|什么",
     re.IGNORECASE,
 )
-_HAN_RUN = re.compile(f"[{HAN}]+")
 _RUN = re.compile(rf"[A-Za-z](?:(?![{HAN}]|-\d+\.\d)[\w'’-])*|\d(?:[\d.,]*\d)?|[{HAN}]+")
 
 
@@ -90,7 +89,7 @@ def find_near_miss(
     told = {word for word in words if not has_han(word) or tag_word(word) not in ("m", "tg")}
     places = "\n".join(f"{hit.doc_title}\n{hit.source_uri}" for hit in passages)
     if not has_han(question):  # needs no Chinese words, whose dictionary takes 29 MiB
-        places = _HAN_RUN.sub(" ", places)
+        places = HAN_RUN.sub(" ", places)
     titles = parse_clause(places).words
     # code names no thing that a sentence is about
     quoted = [it for it in list_quoted_sentences(answer, cited) if not it.text.startswith("```")]

@@ -24,18 +24,18 @@ from rag_platform.answering.groundedness import find_names, missing_names, numbe
 from rag_platform.config.yaml_files import packaged_yaml
 from rag_platform.ir import Hit, State
 from rag_platform.protocols import Vectors
+from rag_platform.query.analysis import LETTER
 from rag_platform.query.section_numbers import find_asked_releases, is_about_releases
 from rag_platform.retrieval.editions import name_products
 from rag_platform.retrieval.product_versions import GENERIC
 from rag_platform.retrieval.signals import SearchSignals, find_choosing, with_headings
 from rag_platform.text.dates import find_dates, write_alike
-from rag_platform.text.scripts import UNSPACED, has_han, is_wide
+from rag_platform.text.scripts import has_han, is_wide
 from rag_platform.text.stop_words import WEAK_WORDS
 
 _STEP = 0.001  # probabilities have three decimals
-_LETTER = rf"[^\W{UNSPACED}]"
 _CODE_NAME = re.compile(  # useState
-    rf"(?<![\w/.-])(?:[a-z]+(?:[A-Z][a-z]|_[a-z]){_LETTER}*|--[a-z](?:{_LETTER}|-)+)"
+    rf"(?<![\w/.-])(?:[a-z]+(?:[A-Z][a-z]|_[a-z]){LETTER}*|--[a-z](?:{LETTER}|-)+)"
 )
 _ISO_DATE = re.compile(r"\b(\d{4})[-/.]\d{1,2}[-/.]\d{1,2}\b")
 _VERSION_LINE = re.compile(r"(?<![\d.])(\d+)\.x\b")

@@ -18,7 +18,7 @@ from rag_platform.loaders.pdf.printed import bidi
 from rag_platform.loaders.restructured import REWRITTEN
 from rag_platform.normalisation.edits import INVISIBLE, Normalised
 from rag_platform.registry import traits
-from rag_platform.text.scripts import HAN, KANA, REORDERED, fold_accents
+from rag_platform.text.scripts import HAN, KANA, REORDERED_CHAR, fold_accents
 
 NOT_CHUNKED = "not_chunked"  # not dropped on purpose: it counts as lost
 _REWRITING = frozenset(
@@ -122,7 +122,6 @@ _OTHER_ENGINE = {"pymupdf": "pdfium", "pdfium": "pymupdf"}  # an engine must not
 _VERBATIM = ("markdown", "text")  # loaders whose facts are the decoded bytes
 _IDEOGRAPHS = rf"{HAN}{KANA}\u2e80-\u303f"  # with radicals and punctuation
 _RUN = re.compile(r"[^\W_]+")
-_REORDERED = re.compile(f"[{REORDERED}]")
 _WORD = re.compile(rf"[{_IDEOGRAPHS}]|[^\W_{_IDEOGRAPHS}]+")
 _TOKEN = re.compile(rf"[{_IDEOGRAPHS}]|[^{_IDEOGRAPHS}]+")
 # a line-end hyphen, as second readers extract it
@@ -217,7 +216,7 @@ def found_words(words: Sequence[str], text: str) -> int:
             found += len(run)
         else:
             found += sum(
-                (len(word) > 2 or _REORDERED.match(word) is not None) and word in letters
+                (len(word) > 2 or REORDERED_CHAR.match(word) is not None) and word in letters
                 for word in run
             )
     return found

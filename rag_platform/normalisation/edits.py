@@ -31,6 +31,7 @@ from rag_platform.loaders.markups import PROFILES, markup_edits
 from rag_platform.loaders.restructured import RESTRUCTURED, markdown_edits
 from rag_platform.loaders.source_code import SOURCE_CODE, source_edits
 from rag_platform.loaders.specifications import SPECIFICATION, specification_edits
+from rag_platform.loaders.text import LINE_END
 from rag_platform.text.scripts import HAN
 
 # Unicode categories Cc and Cf without LF and TAB, written out so that profiles do not depend on
@@ -446,7 +447,6 @@ _URL = re.compile(
 _EMAIL = re.compile(
     r"<?(?<![A-Za-z0-9._+-])(?:mailto:)?[A-Za-z0-9][A-Za-z0-9._+-]{0,63}@(?:[A-Za-z0-9-]{1,63}\.){1,8}[A-Za-z]{2,24}>?"
 )
-_LINE_BREAK = re.compile(r"\r\n?|\n")
 
 
 def noise_edits(text: str, facts: Facts, cleaning: CleaningConfig) -> Iterator[Edit]:
@@ -497,7 +497,7 @@ def _apply_rule(text: str, rule: NoiseRule) -> Iterator[tuple[int, int, str]]:
             start -= 1
         while end < len(text) and text[end] in " \t":
             end += 1
-        line_end = _LINE_BREAK.match(text, end)
+        line_end = LINE_END.match(text, end)
         if (start == 0 or text[start - 1] in "\r\n") and (end == len(text) or line_end is not None):
             yield (
                 start,

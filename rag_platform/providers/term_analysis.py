@@ -14,7 +14,7 @@ from typing import Any
 from rag_platform.ir import LexicalRow
 from rag_platform.processes.worker import Workers, split_into_tasks
 from rag_platform.text import segmentation
-from rag_platform.text.markdown_blocks import CODE_SPAN, structure
+from rag_platform.text.markdown_blocks import CODE_SPANS, structure
 from rag_platform.text.scripts import HAN, has_han
 from rag_platform.text.segmentation import Dictionary
 from rag_platform.text.terms import fold_terms, stem_terms
@@ -174,7 +174,6 @@ def phrase_bonus(
 
 _SYMBOL = "§"  # prefix of terms for symbols; no other term begins with it
 _SIGN = r"[!$%&*+\-./:<=>?@^|~\\#]"
-_CODE_SPAN = re.compile(CODE_SPAN)
 _ALONE_IN_CODE = re.compile(r"[^\w\s]{1,8}")
 _INSIDE_CODE = re.compile(rf"(?<!{_SIGN}){_SIGN}{{2,4}}(?!{_SIGN})")
 _NAMED = re.compile(r"(?<![\w\-@/.])(?:--[A-Za-z][\w-]*|@[A-Za-z]\w*(?:\.\w+)*)")
@@ -185,7 +184,7 @@ _ADDRESS = re.compile(r"\b\w+://\S*")
 
 def symbol_terms(text: str) -> list[str]:
     """The symbols in the code of a Markdown text, with repetitions."""
-    found = [symbol for span in _CODE_SPAN.finditer(text) for symbol in _of_code(span.group())]
+    found = [symbol for span in CODE_SPANS.finditer(text) for symbol in _of_code(span.group())]
     for run in structure(text) if "```" in text or "~~~" in text else ():
         if run.kind == "fence":
             found += _NAMED.findall(text, run.start, run.end)
@@ -200,8 +199,8 @@ def find_symbols(question: str) -> list[str]:
     >>> find_symbols("Really?! Yes -- it fails... why")
     []
     """
-    found = [symbol for span in _CODE_SPAN.finditer(question) for symbol in _of_code(span.group())]
-    bare = _ADDRESS.sub(" ", _CODE_SPAN.sub(" ", question)).rstrip(" .?!。？！")
+    found = [symbol for span in CODE_SPANS.finditer(question) for symbol in _of_code(span.group())]
+    bare = _ADDRESS.sub(" ", CODE_SPANS.sub(" ", question)).rstrip(" .?!。？！")
     found += _NAMED.findall(bare)
     found += [
         symbol for symbol in _STANDING_ALONE.findall(bare) if not _PUNCTUATION.fullmatch(symbol)

@@ -44,7 +44,7 @@ from rag_platform.query.filters import SOFT_FIELDS
 from rag_platform.query.synonyms import Vocabulary, load_vocabulary, read_mtime
 from rag_platform.text import stop_words
 from rag_platform.text.language import UNKNOWN, language
-from rag_platform.text.scripts import HAN, UNSPACED, has_han, is_wide, simplify
+from rag_platform.text.scripts import HAN, UNSPACED, UNSPACED_CHAR, has_han, is_wide, simplify
 from rag_platform.text.segmentation import dictionary_terms, is_identifier
 from rag_platform.text.terms import meaning
 
@@ -61,13 +61,10 @@ _PHRASE = re.compile(
 _NARROW = str.maketrans(
     "“”„‟«»「」『』‘’‚‛—–―‐‒−【】〔〕〖〗。、", '"' * 10 + "'" * 4 + "-" * 6 + "[]" * 3 + ".,"
 )
-_UNSPACED_CHARACTER = re.compile(f"[{UNSPACED}]")
-_LETTER = rf"[^\W{UNSPACED}]"
+LETTER = rf"[^\W{UNSPACED}]"  # of a script with spaces
 # sentence punctuation; signs inside a word (3.5, foo:bar, it's) and before one (.net) belong to it
 _NEVER_IN_WORD = r"[\"“”„«»。、，；：！？「」『』《》〈〉【】〔〕（）()\[\]{}|*~^—–·]+"
-_PUNCTUATION = re.compile(
-    rf"[.,;:!?'’`…]+(?!{_LETTER})|(?<!{_LETTER})[,;:!?'‘`…]+|{_NEVER_IN_WORD}"
-)
+_PUNCTUATION = re.compile(rf"[.,;:!?'’`…]+(?!{LETTER})|(?<!{LETTER})[,;:!?'‘`…]+|{_NEVER_IN_WORD}")
 _PART = rf"[^\W{UNSPACED}]{{1,120}}"
 _TOKEN = re.compile(
     rf"(?:(?<![\w.])\.)?{_PART}(?:[._\-/\\:@+#&]{{1,3}}{_PART}){{0,40}}(?:\+\+|#(?!\w))?"
@@ -353,7 +350,7 @@ def expected_words(query: QueryIR) -> str:
     Texts without `the` and `of` are in another language; the rarity of `什么` shows nothing, as
     its characters count several times.
     """
-    unspaced = _UNSPACED_CHARACTER.search(query.normalised)
+    unspaced = UNSPACED_CHAR.search(query.normalised)
     return query.sparse_query if unspaced else query.normalised
 
 

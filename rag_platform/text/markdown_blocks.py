@@ -21,6 +21,7 @@ HEADING = re.compile(
     r"</[hH](?P=level)[ \t]*>[ \t]*(?=\n|\Z)"
 )
 _HTML_HEADING = re.compile(rf"^(?=[ \t]*<)(?:{HEADING.pattern})", re.MULTILINE)
+LINK_TARGET = re.compile(r"\]\([^()\s]*\)")  # with the end of the words
 _LINK_TAG = re.compile(r"<a\s", re.IGNORECASE)
 _TAG = re.compile(r"<[^<>]*>")
 _ALT = re.compile(r"<img\b[^<>]*?\salt=[\"']([^\"'<>]+)", re.IGNORECASE)
@@ -53,7 +54,7 @@ _NO_HEADING = tuple("。；;，,：:！!、|")
 CODE_SPAN = (
     r"(?<!`)(?:`(?:[^`\n]|\n(?!\s*(?:\n|[-*+>#|`]|\d+[.)]\s)))++`|``(?:[^`\n]|`(?!`))++``)(?!`)"
 )
-_CODE_SPAN = re.compile(CODE_SPAN)
+CODE_SPANS = re.compile(CODE_SPAN)
 ITEM = re.compile(rf"\s*{BULLET}(?=\S)")
 # lines of objects that a component of MDX is given: the start of the component and of an attribute,
 # brackets, keys with their values, wrapped values
@@ -269,7 +270,7 @@ def code_spans(text: str) -> list[tuple[int, int]]:
     found: list[tuple[int, int]] = []
     start = 0
     for low, high in [*fences, (len(text), len(text))]:
-        found += [match.span() for match in _CODE_SPAN.finditer(text, start, low)]
+        found += [match.span() for match in CODE_SPANS.finditer(text, start, low)]
         found += [(low, high)] if high > low else []
         start = high
     return found

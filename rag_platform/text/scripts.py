@@ -27,6 +27,9 @@ FIRST_CJK = "\u3040"
 # a word, or a run of Chinese, Japanese or Korean characters
 RUN = re.compile(rf"[^\W_{CJK}]+|[{CJK}]+")
 
+HAN_RUN = re.compile(f"[{HAN}]+")
+UNSPACED_CHAR = re.compile(f"[{UNSPACED}]")
+REORDERED_CHAR = re.compile(f"[{REORDERED}]")
 _HAN_CHARACTER = re.compile(f"[{HAN}]")
 _CJK_CHARACTER = re.compile(f"[{CJK}]")
 _OTHER_LETTER = re.compile(rf"[^\W\d_A-Za-z\u00c0-\u024f{CJK}]")

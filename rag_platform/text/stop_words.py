@@ -12,7 +12,7 @@ import re
 from collections.abc import Sequence
 from functools import lru_cache
 
-from rag_platform.text.scripts import UNSPACED
+from rag_platform.text.scripts import UNSPACED_CHAR
 
 # Lucene's stop set without its negations, and the interrogatives, auxiliaries and personal pronouns
 FUNCTION_WORDS = frozenset(
@@ -94,7 +94,6 @@ _BEFORE, _AFTER = r"(?<![\w.\-/\\:@#$&+'’`])", r"(?![\w\-/\\@#&+`(]|[.:'’]\w
 _CONTRACTED = r"(?:['’](?:s|re|ll|d|ve|m)(?!\w))?"
 _SENTENCE_END = ".?!。？！"
 _LOOKED_BACK = 40  # characters
-_UNSPACED = re.compile(f"[{UNSPACED}]")
 
 
 def remove_function_words(text: str, further: Sequence[str] = ()) -> str:
@@ -134,8 +133,8 @@ def _is_name(text: str, match: re.Match[str]) -> bool:
 
 @lru_cache(maxsize=64)
 def _pattern(further: tuple[str, ...]) -> re.Pattern[str]:
-    spaced = [*sorted(FUNCTION_WORDS), *(word for word in further if not _UNSPACED.search(word))]
-    unspaced = [word for word in further if _UNSPACED.search(word)]
+    spaced = [*sorted(FUNCTION_WORDS), *(it for it in further if not UNSPACED_CHAR.search(it))]
+    unspaced = [word for word in further if UNSPACED_CHAR.search(word)]
     words = "|".join(map(re.escape, sorted(spaced, key=len, reverse=True)))
     runs = "|".join([*map(re.escape, sorted(unspaced, key=len, reverse=True)), _CHINESE])
     return re.compile(rf"{_BEFORE}(?:{words}){_CONTRACTED}{_AFTER}|{runs}", re.IGNORECASE)

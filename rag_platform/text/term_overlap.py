@@ -12,7 +12,7 @@ from functools import lru_cache
 from itertools import pairwise
 
 from rag_platform.text import segmentation, stop_words
-from rag_platform.text.scripts import HAN, has_han, is_wide
+from rag_platform.text.scripts import HAN, HAN_RUN, has_han, is_wide
 from rag_platform.text.segmentation import is_identifier
 from rag_platform.text.stop_words import CHINESE_FUNCTION_CHARACTER, CHINESE_FUNCTION_WORDS
 from rag_platform.text.terms import (
@@ -76,7 +76,6 @@ NAME_WEIGHT = 2.0
 _LETTER_WORD = re.compile(rf"[a-z][{HAN}]")
 # verbs as people say them, and as texts write them
 _WRITTEN_VERBS = {"装": "安装", "卸": "卸载", "删": "删除", "改": "修改", "充": "充值"}
-_HAN_RUN = re.compile(f"[{HAN}]+")
 _HAN_CHARACTER = re.compile(rf"[{HAN}]\Z")
 _MAX_SEARCHED = 64  # terms; for more, a text is tokenised instead of searched for each
 _WITHIN_WORD = re.compile("[a-z]{2}|[0-9]{2}")  # two characters of one part of a word
@@ -145,7 +144,7 @@ def question_words(query: str) -> tuple[Word, ...]:
                 IDENTIFIER_WEIGHT if is_identifier(term) else NAME_WEIGHT if term in names else 1.0
             )
             words.setdefault(term, Word(term, (term,), weight * shares.get(term, 1.0)))
-    for run in _HAN_RUN.findall(text):
+    for run in HAN_RUN.findall(text):
         cut = [
             word
             for said in _add_short_nouns(segmentation.dictionary_terms(run))

@@ -23,6 +23,7 @@ from rag_platform.loaders.office.ooxml import (
     walk_shown,
 )
 from rag_platform.loaders.parts import Image
+from rag_platform.text.markdown_blocks import LINK_TARGET
 
 M = "{http://schemas.openxmlformats.org/officeDocument/2006/math}"
 NOTES = {  # kind of reference to (part with the notes, mark before their numbers)
@@ -289,13 +290,12 @@ def _group(text: str) -> str:
 # --- pieces and marks ---------------------------------------------------------------------------
 
 IMAGE = re.compile(r"(?<!\\)!\[[^\[\]]*\]\([^()\s]*\)")
-TARGET = re.compile(r"\]\([^()\s]*\)")
 NOTE = re.compile(r"\[\^[ec]?\d+\]:?")
 
 
 def without_marks(text: str) -> str:
     """The text without image placeholders, link targets and note references."""
-    return NOTE.sub("", TARGET.sub("]", IMAGE.sub("", text)))
+    return NOTE.sub("", LINK_TARGET.sub("]", IMAGE.sub("", text)))
 
 
 def join_pieces(pieces: Sequence[Piece], *, flat: bool = False) -> tuple[str, list[Image]]:

@@ -21,9 +21,10 @@ from rag_platform.ir import Block, Facts
 from rag_platform.loaders.archives import ZipLoader, reject_damaged
 from rag_platform.loaders.numerals import format_list_number
 from rag_platform.loaders.office import drawings
-from rag_platform.loaders.office.docx_text import TARGET, M, math_text
+from rag_platform.loaders.office.docx_text import M, math_text
 from rag_platform.loaders.office.ooxml import A, C, D, Package, R, open_plain, parse_part
 from rag_platform.loaders.parts import Engine, Image, Part, join_parts, joined_facts, list_mark
+from rag_platform.text.markdown_blocks import LINK_TARGET
 from rag_platform.text.scripts import letters
 from rag_platform.traits import Traits
 
@@ -99,7 +100,7 @@ class SlidesLoader(ZipLoader):
 
 def _without_targets(text: str) -> str:
     """The text without link targets and images."""
-    return TARGET.sub("]", _IMAGE.sub("", text))
+    return LINK_TARGET.sub("]", _IMAGE.sub("", text))
 
 
 # --- reading ------------------------------------------------------------------------------------

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from rag_platform.loaders.pdf.printed.runs import Char, Run, group_while
-from rag_platform.text.scripts import HAN, KANA
+from rag_platform.text.cut_points import CHARACTER
 
 _RTL = re.compile(
     "[\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufefc\U00010800-\U00010fff\U0001e800-\U0001efff]"
@@ -447,7 +447,6 @@ def _to_letters(text: str) -> str:
     return unicodedata.normalize("NFKC", text).strip()
 
 
-_IDEOGRAPH = re.compile(f"[{HAN}{KANA}]")
 _MIN_COLUMN = 4  # ideographs below each other that make a column
 _MARKS = "、。，．：；！？「」『』（）〔〕【】《》〈〉ー…︑︒﹁﹂﹃﹄"
 
@@ -494,7 +493,7 @@ def _middle(run: Run) -> float:
 
 def _is_ideograph(run: Run) -> bool:
     text = run.text.strip()
-    return len(text) == 1 and (text in _MARKS or _IDEOGRAPH.match(text) is not None)
+    return len(text) == 1 and (text in _MARKS or CHARACTER.match(text) is not None)
 
 
 def _is_below(above: Run, below: Run) -> bool:
@@ -521,6 +520,6 @@ def _join_column(chain: list[Run]) -> list[Run]:
 
 def _is_column(run: Run) -> bool:
     visible = [char for char in run.chars if not char.text.isspace()]
-    if run.horizontal or 2 * len(_IDEOGRAPH.findall(run.text)) <= len(visible):
+    if run.horizontal or 2 * len(CHARACTER.findall(run.text)) <= len(visible):
         return False
     return len(visible) == 1 or visible[-1].y0 > visible[0].y0

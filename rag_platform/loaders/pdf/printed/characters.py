@@ -25,7 +25,7 @@ from rag_platform.loaders.pdf.printed.lines import (
 )
 from rag_platform.loaders.pdf.printed.runs import FAR, Char, Run, clamp_box
 from rag_platform.loaders.pdf.printed.textpages import TextPage
-from rag_platform.text.scripts import HAN, REORDERED, unify_radicals
+from rag_platform.text.scripts import HAN, REORDERED_CHAR, unify_radicals
 
 # names of monospaced fonts, which not every file flags as such
 MONOSPACED = re.compile(
@@ -63,7 +63,6 @@ _UPRIGHT = str.maketrans(
     "︐︑︒︓︔︕︖︗︘︙︱︵︶︷︸︹︺︻︼︽︾︿﹀﹁﹂﹃﹄﹇﹈",
     "，、。：；！？〖〗…—（）｛｝〔〕【】《》〈〉「」『』［］",
 )
-_REORDERED = re.compile(f"[{REORDERED}]")
 # vowel signs and other marks of these scripts, none of which is written twice
 _SIGN = re.compile(
     "[\u0900-\u0903\u093a-\u094f\u0981-\u0983\u09be-\u09cd\u0a01-\u0a03\u0a3e-\u0a4d\u0a81-\u0a83"
@@ -117,7 +116,7 @@ def _read(page: Any) -> tuple[TextPage, int]:
     """
     flags = text_flags()
     read = TextPage(page, flags)
-    if not _REORDERED.search(read.text()):
+    if not REORDERED_CHAR.search(read.text()):
         return read, flags
     actual_flags = flags & ~load_pymupdf().TEXT_IGNORE_ACTUALTEXT
     actual = TextPage(page, actual_flags)
@@ -143,7 +142,7 @@ def _correct(page: Any, runs: list[Run]) -> list[Run]:
                 if before is None or char.text != before.text or not _SIGN.match(char.text)
             )
         )
-        if _REORDERED.search(run.text)
+        if REORDERED_CHAR.search(run.text)
         else run
         for run in write_fields(page, runs)
     ]
