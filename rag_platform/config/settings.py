@@ -54,26 +54,27 @@ ModelT = TypeVar("ModelT", bound=Section)
 class Limits(Section):
     """Limits on the size and cost of one document."""
 
-    max_bytes: int = 200 * 1024 * 1024
-    read_chunk_size_bytes: int = 8 * 1024 * 1024
-    max_pages: int = 5000
-    max_cells: int = 2_000_000  # of a workbook or a CSV file
-    max_archive_ratio: float = 200.0  # unpacked size of a ZIP container over its own size
-    max_unpacked_bytes: int = 1024 * 1024 * 1024
-    pdf_window_pages: int = 32
-    pdf_memory_mb: int = 900
-    page_seconds: float = 30.0
-    file_seconds: float = 1800.0
-    parse_seconds: float = 120.0  # for a file of a format without pages
-    parse_memory_mb: int = 900
-    max_query_chars: int = 4000
+    max_bytes: int = Field(default=200 * 1024 * 1024, gt=0)
+    read_chunk_size_bytes: int = Field(default=8 * 1024 * 1024, gt=0)
+    max_pages: int = Field(default=5000, gt=0)
+    max_cells: int = Field(default=2_000_000, gt=0)  # of a workbook or a CSV file
+    # unpacked size of a ZIP container over its own size
+    max_archive_ratio: float = Field(default=200.0, gt=0)
+    max_unpacked_bytes: int = Field(default=1024 * 1024 * 1024, gt=0)
+    pdf_window_pages: int = Field(default=32, gt=0)
+    pdf_memory_mb: int = Field(default=900, gt=0)
+    page_seconds: float = Field(default=30.0, gt=0)
+    file_seconds: float = Field(default=1800.0, gt=0)
+    parse_seconds: float = Field(default=120.0, gt=0)  # for a file of a format without pages
+    parse_memory_mb: int = Field(default=900, gt=0)
+    max_query_chars: int = Field(default=4000, gt=0)
 
 
 class FetchLimits(Section):
     """Limits on one download."""
 
     seconds: float = Field(default=30.0, gt=0)  # from the DNS lookup to the last byte
-    max_bytes: int = 100 * 1024 * 1024  # after decompression
+    max_bytes: int = Field(default=100 * 1024 * 1024, gt=0)  # after decompression
     redirects: int = Field(default=5, ge=0)
     # host:port that may be private or on a port other than 80 and 443; never link-local or metadata
     allow: tuple[str, ...] = ()
@@ -158,8 +159,9 @@ class ServerSettings(Section):
 
     name: str = "rag-platform"
     underscore_tool_names: bool = True
-    result_tokens: int = 8000  # of one result, text and structured content together
-    query_tokens: int = 4000  # the same, of an answer
+    # of one result, text and structured content together
+    result_tokens: int = Field(default=8000, gt=0)
+    query_tokens: int = Field(default=4000, gt=0)  # the same, of an answer
     # what assistants may change; nothing unless named here or by `rag serve --allow`
     allow: tuple[Change, ...] = ()
     # folders whose files assistants may ingest; none: only content and URLs
@@ -252,7 +254,7 @@ class Settings(Section):
     # `rclone bisync --max-delete` does at the same default; 1: only where nothing is left to read
     max_gone_share: float = Field(default=0.5, ge=0, le=1)
     # for embedding, building many small documents and proving releases; 0: one per core
-    embedding_processes: int = 0
+    embedding_processes: int = Field(default=0, ge=0)
 
 
 class Strategy(Section):

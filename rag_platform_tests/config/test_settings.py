@@ -258,6 +258,12 @@ BROKEN: dict[str, tuple[str, str, str, str]] = {
         "3: server.proceses",
         "no such setting; known: allow,",
     ),
+    "limit": (  # files were read 0 bytes at a time, and refused as empty
+        "settings.yaml",
+        "default_strategy: tiny\nlimits:\n  read_chunk_size_bytes: 0\n",
+        "3: limits.read_chunk_size_bytes",
+        "greater than 0 (value: 0)",
+    ),
     "yaml": (
         "strategies/tiny.yaml",
         TINY.replace("{alpha: 0.3}", "{alpha: ]}"),
