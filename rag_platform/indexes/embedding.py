@@ -65,6 +65,7 @@ class EmbeddingReport:
     hits: int = 0
     misses: int = 0
     calls: int = 0
+    batch_size: int = 0  # texts of the largest batch
     retries: int = 0
     rate_limited: int = 0  # calls rejected by a rate limit
     failed: dict[str, str] = field(default_factory=dict)  # content_hash to reason
@@ -86,6 +87,7 @@ class EmbeddingReport:
             "cache_hit": self.hits,
             "cache_miss": self.misses,
             "embed_calls": self.calls,
+            "batch_size": self.batch_size,
             "embed_failures": len(self.failed),
             "retries": self.retries,
             "rate_limited": self.rate_limited,
@@ -182,6 +184,7 @@ def embed_texts(
     batches = _batches(
         missing, size, rate, embedding.batch_size, max(1, workers), whole=traits_of(embedder).remote
     )
+    report.batch_size = len(batches[0])
     computing = time.perf_counter()
     if workers:
         with (
@@ -215,7 +218,8 @@ def embed_texts(
         report.batch_seconds_p50, report.batch_seconds_p95 = float(p50), float(p95)
     report.texts_per_second = computed / max(busy, 1e-9)
     report.estimated_tokens = sum(estimate_tokens(text) for _, text in missing)
-    if (price := embedding.price_per_million_tokens) is not None:
+    price = embedding.call_options.get("price_input", embedding.price_per_million_tokens)
+    if price is not None:
         report.estimated_cost = report.estimated_tokens * price / 1_000_000
     report.seconds = time.perf_counter() - started
     return report
@@ -334,6 +338,7 @@ def _embed_by_part(
         hits=len(items) - len(missing),
         misses=len(missing),
         calls=sum(report.calls for report in reports),
+        batch_size=max(report.batch_size for report in reports),
         retries=sum(report.retries for report in reports),
         rate_limited=sum(report.rate_limited for report in reports),
         failed=failed,

@@ -223,9 +223,7 @@ def test_passages_are_tried_again_counted_and_priced_by_who_embeds_them(
         return refused(400, "too odd") if "odd" in body["input"] else embedded(body)
 
     with embeddings_server(answer) as server, EmbeddingCache(tmp_path / "cache.sqlite") as cache:
-        config = EmbeddingConfig(
-            provider="openai", options=options(server.url), price_per_million_tokens=2.0
-        )
+        config = EmbeddingConfig(provider="openai", options=options(server.url, price_input=2.0))
         report = embed_texts(
             {"h1": "fine", "h2": "odd", "h3": "more"},
             config,
@@ -241,7 +239,8 @@ def test_passages_are_tried_again_counted_and_priced_by_who_embeds_them(
         figures["embed_failures"],
         figures["retries"],
         figures["rate_limited"],
-    ) == (6, 1, 1, 1)
+        figures["batch_size"],
+    ) == (6, 1, 1, 1, 3)
     assert (figures["error_type"], figures["estimated_tokens"], figures["estimated_cost"]) == (
         "bad_request 1",
         5,
