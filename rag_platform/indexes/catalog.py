@@ -129,9 +129,11 @@ FILTERABLE: Mapping[str, FilterField] = {
     "modified": FilterField("json_extract(d.metadata, '$.modified')", "text"),
     "created_at": FilterField("v.received_at", "text"),
     "updated_at": FilterField("d.updated_at", "text"),
-    # the date of the document itself, else of its receipt
+    # when the document was created, else last changed, else received
     "doc_date": FilterField(
-        "coalesce(json_extract(d.metadata, '$.created'), v.received_at)", "text"
+        "coalesce(json_extract(d.metadata, '$.created'), json_extract(d.metadata, '$.modified'),"
+        " v.received_at)",
+        "text",
     ),
 }
 

@@ -31,7 +31,7 @@ from rag_platform.indexes.catalog import FILTERABLE, FilterField
 from rag_platform.ir import Json
 from rag_platform.query.constants import MAX_FILTER_DEPTH
 
-RULES = "v2"
+RULES = "v3"
 MISSING_POLICIES = ("include", "exclude")
 
 # What a hard filter does with a chunk that lacks the field; unlisted fields exclude it.
@@ -466,6 +466,8 @@ def _check_value(name: str, spec: FilterField, value: Any) -> Any:
         "span": _is_number,
         "metadata": lambda v: isinstance(v, str | int | float),
     }
+    if name in _DATE_FIELDS and _is_number(value):
+        value = str(value)  # a year, as JSON and `--filter doc_date=2026` write it
     if not fits[spec.kind](value):
         wanted = {
             "text": "text",

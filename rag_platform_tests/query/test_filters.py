@@ -149,6 +149,8 @@ def found(catalog: CatalogReader, filters: dict[str, Any]) -> str:
         ({"created_at": "2024-05-01T10:00"}, "c1 c2"),
         ({"created_at": {"$gte": "2025-12-31T23:30:00-11:00"}}, "c3"),
         ({"doc_date": "2024-05"}, "c1 c2"),
+        ({"doc_date": 2024}, "c1 c2"),
+        ({"created_at": {"$in": [2025, 2026]}}, "c3"),
         ({"doc_date": {"$gte": "2026"}}, "c3"),  # without a date of its own: when it was received
         ({"has_image": False}, "c1 c2 c3"),
         ({"$and": [{"lang": "en"}, {"$and": [{"doc_id": "guide"}]}]}, "c2"),
@@ -159,6 +161,20 @@ def test_conditions_select_the_right_chunks(
     catalog: CatalogReader, filters: dict[str, Any], ids: str
 ) -> None:
     assert found(catalog, filters) == ids
+
+
+def test_a_document_is_dated_by_its_last_change_if_its_creation_is_unknown(tmp_path: Path) -> None:
+    path = tmp_path / "catalog.sqlite"
+    memo = Document(
+        "n", "memo", "wiki", "wiki/memo.md", "memo.md", metadata={"modified": "2021-05-01"}
+    )
+    with CatalogWriter(path) as writer:
+        writer.replace_documents([memo])
+        entry = Entry(chunk("c1", "memo"), "h", "h", "ready")
+        writer.add_version(version("memo", "2026-01-02T10:00:00Z"), [], [entry], [])
+    catalog = CatalogReader(path)
+    assert found(catalog, {"doc_date": "2021"}) == "c1"
+    assert found(catalog, {"doc_date": "2026"}) == ""
 
 
 @pytest.mark.parametrize("name", sorted(FILTERABLE))
@@ -206,6 +222,8 @@ def test_every_filterable_field_compiles_and_runs(catalog: CatalogReader, name: 
         ({"created": {"$gte": "2026-1-1"}}, "invalid_filter", "is a date"),
         ({"modified": ["2026", "2026-02-30"]}, "invalid_filter", "'2026-02-30' is none"),
         ({"doc_date": "2026年"}, "invalid_filter", "is a date"),
+        ({"doc_date": 2026.5}, "invalid_filter", "is a date"),
+        ({"doc_date": True}, "invalid_filter", "compared with text"),
         ({"doc_date": "2026-01-01T25:00:00Z"}, "invalid_filter", "is a date"),
         # before the first year in UTC
         ({"doc_date": "0001-01-01T00:00:00+08:00"}, "invalid_filter", "is a date"),
