@@ -56,7 +56,12 @@ def get_trace(store: Store, trace_id: str) -> TraceData:
     Raises NotFoundError, InputError for a malformed id and for an ambiguous prefix.
     """
     found = find_trace(store, trace_id)
-    return {"markdown": trace_reader.waterfall(dict(found["trace"])), **found}
+    parent = [found["parent"]] if found["parent"] else []
+    related = {row["trace_id"]: row for row in (*parent, *found["job"], *found["children"])}
+    text = trace_reader.waterfall(dict(found["trace"]))
+    if related:
+        text += f"\nrelated traces:\n{traces_markdown([*related.values()], None)}"
+    return {"markdown": text, **found}
 
 
 def find_trace(store: Store, trace_id: str) -> TraceParts:

@@ -620,7 +620,7 @@ class CatalogReader:
             lambda part: (
                 f"SELECT DISTINCT asset_id FROM {part['asset_anchor']} a CROSS JOIN"
                 f" {part['versions']} v WHERE v.version_id = a.version_id AND v.received_at >= ?"
-                f" AND {part.kept('v.doc_id')}"
+                f" AND a.asset_id != '' AND {part.kept('v.doc_id')}"
             ),
             (since,),
         )

@@ -35,7 +35,8 @@ _KEYS = tuple(
 )
 # One pattern for each case, as a pattern with a literal first letter is nine times as fast.
 _PATTERNS = (
-    r"sk-[A-Za-z0-9_-]{16,}",
+    # not the end of a name like `disk-space-3f2a9c1b7d`; before a key may be an escape of JSON
+    r"sk-(?:(?<![a-z-]sk-)|(?<=\\[bfnrt]sk-))[A-Za-z0-9_-]{16,}",
     r"Bearer\s+[A-Za-z0-9._~+/=-]{12,}",
     r"bearer\s+[A-Za-z0-9._~+/=-]{12,}",
     r'://[^/\s:@"]+:[^/\s:@"]+@',

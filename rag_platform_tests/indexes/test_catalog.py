@@ -149,6 +149,10 @@ def test_records_come_back_equal(catalog: CatalogReader) -> None:
     assert catalog.media("doc-1") == [LINK, MISSING]
 
 
+def test_an_image_that_is_missing_is_not_counted(catalog: CatalogReader) -> None:
+    assert (catalog.count_images(), catalog.count_images("2000")) == (1, 1)
+
+
 def test_rows_join_document_and_version(catalog: CatalogReader) -> None:
     row = catalog.rows(["chk-1-2"])["chk-1-2"]
     assert row.chunk == chunk(1, 2)

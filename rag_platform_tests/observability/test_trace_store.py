@@ -285,6 +285,8 @@ def test_a_trace_comes_with_its_tree_its_parent_its_children_and_its_job(store: 
     assert before["parent"] is not None and before["parent"]["trace_id"] == trace_id(9)
     assert [row["trace_id"] for row in before["children"]] == [trace_id(2)]
     assert [row["trace_id"] for row in before["job"]] == [trace_id(2)]
+    shown = before["markdown"].split("related traces:\n")[1].splitlines()
+    assert [row.split()[0] for row in shown] == [trace_id(9), trace_id(2)]
     assert before["trace"]["eval"] == {"case_id": "q1"}
     compaction.compact(store.logs_dir)
     assert get_trace(store, trace_id(1)) == before

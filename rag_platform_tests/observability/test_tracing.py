@@ -180,6 +180,19 @@ def test_secrets_never_reach_the_file(tmp_path: Path) -> None:
     )
 
 
+def test_ids_that_look_like_keys_are_kept(tmp_path: Path) -> None:
+    payload = {
+        "doc_id": "disk-space-lib-57d3dbf4f1",
+        "version_id": "w.kiosk-files-3be9a0d4c1@86b4f6a4b413",
+        "source_uri": "docs/Flask-installation-guide-sk-translation.md",
+        "message": "refused:\nsk-abcdefghijklmnopqrst",
+    }
+    with tracing.trace("query", logs_dir=tmp_path):
+        tracing.event("document.deleted", payload)
+    kept = lines(tmp_path)[0]["payload"]
+    assert kept == payload | {"message": "refused:\n[redacted]"}
+
+
 def test_a_failing_write_never_fails_the_work(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
