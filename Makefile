@@ -93,8 +93,10 @@ docs: setup                ## the documentation as a site in build/site; fails f
 	$(INSTALL) --editable '.[docs]'
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
 
-golden: setup              ## regenerate the reviewed snapshot of the public contract; prints what changed
+golden: setup              ## write the reviewed contract and traces anew; prints what changed
 	$(BIN)/python rag_platform_tests/server/test_contract.py
+	RAG_WRITE_GOLDEN=1 $(BIN)/python -m pytest -q rag_platform_tests/observability/test_golden_traces.py
+	git diff --stat -- rag_platform_tests
 
 format: setup
 	$(BIN)/ruff check --fix .

@@ -9,6 +9,7 @@ import gc
 import importlib.util
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -16,7 +17,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -800,6 +801,19 @@ def pytest_collection_finish() -> None:
     gc.freeze()
     gc.set_threshold(50_000)
     gc.enable()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, Any, Any]:
+    """A failed test names the last traces in its folder."""
+    report = yield
+    folder = getattr(item, "funcargs", {}).get("tmp_path")
+    if report.failed and folder is not None:
+        logs = sorted(folder.rglob("logs/*.jsonl"), key=lambda path: path.stat().st_mtime)
+        text = "".join(path.read_text("utf-8", "replace") for path in logs)
+        if found := list(dict.fromkeys(re.findall("trc_[0-9a-f]{32}", text)))[-5:]:
+            report.sections.append((f"last traces below {folder}", "\n".join(found)))
+    return report
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

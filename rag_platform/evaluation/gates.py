@@ -447,6 +447,7 @@ def _short(value: object) -> str:
 def verdict_markdown(verdict: Verdict) -> str:
     """The reasons, the lost questions with their causes, and what changed."""
     head = f"{verdict.dataset_id}: {'passed' if verdict.passed else 'FAILED'}"
+    cases = f"questions that missed, with their traces: `rag eval cases {verdict.run_id} --failed`"
     return "\n".join(
         [
             head,
@@ -458,6 +459,7 @@ def verdict_markdown(verdict: Verdict) -> str:
                 if verdict.changes
                 else []
             ),
+            *([] if verdict.passed else [cases]),
         ]
     )
 

@@ -197,6 +197,8 @@ def test_a_document_that_was_replaced_is_named(
         "the expected text or document is gone of 1 question: keys",
     )
     assert found.means["retrieval.hit_rate@10"] == found.means["retrieval.recall@5"] == 0.875
+    named = f"with their traces: `rag eval cases {found.run_id} --failed`"
+    assert verdict_markdown(found).endswith(named)
 
 
 def test_the_document_that_is_named_held_what_was_expected(

@@ -1,8 +1,8 @@
 """A real ingest and a real question leave traces of the shape that readers rely on.
 
 What differs from run to run is masked. After a change that is meant, write the files anew with
-`RAG_WRITE_GOLDEN=1 pytest rag_platform_tests/observability/test_golden_traces.py` and read the
-difference; a field that goes or changes its meaning needs another version of the schema.
+`make golden` and read the difference; a field that goes or changes its meaning needs another
+version of the schema.
 """
 
 from __future__ import annotations
