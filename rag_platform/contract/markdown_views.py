@@ -331,7 +331,8 @@ def traces_markdown(rows: list[TraceRow], next_cursor: str | None) -> str:
 def _trace_line(row: TraceRow) -> str:
     question = shorten(row["question"] or "", _QUESTION_CHARS)
     code = row["error"]["code"] if row["error"] else ""
-    facts = [row["namespace"], row["job_id"] or "", question, code]
+    failures = pluralise(count, "error") if (count := row["error_count"]) and not code else ""
+    facts = [", ".join(row["namespaces"]), row["job_id"] or "", failures, question, code]
     return (
         f"{row['trace_id']}  {row['started_at']} {row['latency_ms'] or 0:>8.0f} ms"
         f"  {row['trace_type']}  {row['status']}  {'  '.join(filter(None, facts))}"

@@ -135,11 +135,7 @@ class Trace:
 
     def describe(self, strategy_config_id: str, providers: Mapping[str, Mapping[str, str]]) -> None:
         """Record the strategy and its providers."""
-        rest = {"version": build_info()["app_version"], "profile_id": strategy_config_id}
-        described = {
-            module: {key: text or rest[key] if key in rest else text for key, text in found.items()}
-            for module, found in providers.items()
-        }
+        described = complete_providers(strategy_config_id, providers)
         self.header |= {"strategy_config_id": strategy_config_id, "providers": described}
 
     def merge(self, name: str, values: Mapping[str, Any]) -> None:
@@ -300,6 +296,19 @@ class Span:
 
 Sink = Callable[[Mapping[str, Any], Mapping[str, Any]], None]
 _sinks: list[Sink] = []
+
+
+def complete_providers(
+    strategy_config_id: str, providers: Mapping[str, Mapping[str, str]]
+) -> dict[str, dict[str, str]]:
+    """The providers with the program's version and the strategy's id where they have no version or
+    profile of their own.
+    """
+    rest = {"version": build_info()["app_version"], "profile_id": strategy_config_id}
+    return {
+        module: {key: text or rest.get(key, "") for key, text in found.items()}
+        for module, found in providers.items()
+    }
 
 
 def export_to(sink: Sink) -> None:

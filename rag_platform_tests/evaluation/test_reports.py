@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 from rag_platform.evaluation.reporting.reports import cases_markdown, list_markdown, run_markdown
 from rag_platform.evaluation.results import CaseResult, EvalRun, summarise
 
@@ -39,7 +41,9 @@ def test_a_missed_question_tells_whether_anything_was_found_at_all() -> None:
         line.split(" | ")[0] for line in said.splitlines() if line.startswith("| retrieval.hit")
     ]
     assert names == [f"| retrieval.hit_rate@{k}" for k in (1, 3, 5, 10)]
-    assert "2 labels are stale" in said
+    assert "2 stale labels left out" in said
+    said = run_markdown(dataclasses.replace(run, figures={"stale_labels": 1, "unmeasured": 1}))
+    assert "1 stale label left out, see" in said and "1 case could not be measured." in said
 
 
 def test_stale_labels_are_named_beside_their_case() -> None:

@@ -47,6 +47,8 @@ def test_a_library_at_a_glance(read_only_shelf: Shelf) -> None:
     assert by_module["embedder"]["version"]
     assert by_module["chunker"]["options"]["options"]["chunk_size"] == 400
     assert by_module["evaluator"]["provider_id"] == "evaluator.basic"
+    assert by_module["evaluator"]["profile_id"] == data["strategy_config_id"]
+    assert by_module["retriever"]["version"] == data["app_version"]
     totals = {item["name"]: (item["total"], item["last_24h"]) for item in data["totals"]}
     assert totals["documents"] == (3, 3)
     assert totals["chunks"][0] == totals["chunks"][1] > 3
@@ -54,7 +56,7 @@ def test_a_library_at_a_glance(read_only_shelf: Shelf) -> None:
     (asked,) = [row for row in data["health"] if row["trace_type"] == "query"]
     assert asked["count"] == data["last_24h"]["query"] == before + 1
     assert data["problems"] == []
-    assert "embedder.hashing" in page
+    assert "embedder.hashing" in page and "<b>1</b> image</p>" in page
     assert str(read_only_shelf.settings.home) not in page
 
 
@@ -68,6 +70,14 @@ def test_the_problems_of_another_library_are_a_link(shelf: Shelf, tmp_path: Path
     assert len(data["problems"]) == 1 and "ours.pdf" in data["problems"][0]
     assert data["troubled"] == ["other"]
     assert "theirs.pdf" not in page and 'href="/overview?namespace=other"' in page
+
+
+def test_an_image_that_is_not_there_is_none(shelf: Shelf, tmp_path: Path) -> None:
+    (tmp_path / "guide.md").write_text("# Guide\n\n![A gate](gate.png)\n\nThe gate opens.\n")
+    shelf.ingest(tmp_path / "guide.md")
+    with client_of(shelf.settings) as client:
+        totals = get(client, "/api/overview?namespace=default")["totals"]
+    assert totals[2] == {"name": "images", "total": 0, "last_24h": 0}
 
 
 def test_what_came_in_earlier_is_no_news(read_only_shelf: Shelf) -> None:

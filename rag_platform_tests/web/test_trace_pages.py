@@ -13,6 +13,7 @@ from starlette.testclient import TestClient
 
 from rag_platform.api import trace_details
 from rag_platform.api.trace_details import cut, cut_event, order_events
+from rag_platform.errors import InputError
 from rag_platform.observability import tracing
 from rag_platform.retrieval.library import Library
 from rag_platform.web.app import create_app
@@ -185,6 +186,23 @@ def test_a_trace_of_another_library_is_not_shown(browser: TestClient, library: L
         assert hidden.status_code == 404
         assert "`rag trace list` shows the known ones" in hidden.text
     Tokens(library.store).revoke("elsewhere")
+
+
+def test_a_list_names_every_library_and_counts_errors(library: Library, tmp_path: Path) -> None:
+    own = Library.open(library.settings.model_copy(update={"home": tmp_path}))
+    logs = own.store.logs_dir
+    with tracing.trace("query", logs_dir=logs, namespace="default") as trace:
+        trace.set(request={"text": "Who signs?", "namespaces": ["default", "other"]})
+    with tracing.trace("ingestion", logs_dir=logs, namespace="default"):
+        for _ in range(2):
+            with pytest.raises(InputError), tracing.span("stage.loader", provider_type="loader"):
+                raise InputError("no PDF", code="broken_file")
+    with TestClient(create_app(own), base_url="http://127.0.0.1") as client:
+        assert "<td>default, other</td>" in client.get("/query-traces").text
+        assert '<small class="bad">2 errors</small>' in client.get("/ingestion-traces").text
+        said = get(client, "/api/traces")["markdown"]
+    assert "  query  ok  default, other  Who signs?" in said
+    assert "  ingestion  ok  default  2 errors" in said
 
 
 def test_an_empty_home_has_no_traces(library: Library, tmp_path: Path) -> None:

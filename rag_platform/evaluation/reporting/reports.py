@@ -53,12 +53,12 @@ def run_markdown(run: EvalRun, worst: Iterable[CaseResult] = ()) -> str:
         )
         for name, item in run.aggregates.items()
     ]
-    stale, unmeasured = (run.figures.get(name) for name in ("stale_labels", "unmeasured"))
+    stale, unmeasured = (run.figures.get(name, 0) for name in ("stale_labels", "unmeasured"))
     notes = {
         f"{run.reused} of {run.cases} results taken over from earlier runs": run.reused,
         f"{pluralise(run.failed, 'question')} failed, counted as 0": run.failed,
-        f"{stale} labels are stale and count for nothing, see `rag eval cases`": stale,
-        f"{unmeasured} cases could not be measured": unmeasured,
+        f"{pluralise(stale, 'stale label')} left out, see `rag eval cases`": stale,
+        f"{pluralise(unmeasured, 'case')} could not be measured": unmeasured,
     }
     missed = [
         f"- {result.case_id}: {result.query} ({result.error or _describe_missed(result)})"

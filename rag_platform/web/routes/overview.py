@@ -29,6 +29,7 @@ from rag_platform.contract.upkeep_shapes import (
 from rag_platform.errors import RagError
 from rag_platform.evaluation.runs import evaluation_snapshot
 from rag_platform.observability.trace_store.queries import TraceFilter
+from rag_platform.observability.tracing import complete_providers
 from rag_platform.retrieval.library import Library
 from rag_platform.retrieval.namespaces import require_known
 from rag_platform.storage.store import directory_bytes
@@ -125,7 +126,7 @@ def _strategy(library: Library, namespace: str) -> tuple[Strategy | None, str]:
 
 def _components(strategy: Strategy, settings: Settings) -> list[ComponentPart]:
     try:
-        snapshot = providers_snapshot(strategy, evaluation_snapshot(settings))
+        providers = providers_snapshot(strategy, evaluation_snapshot(settings))
     except RagError:  # a package is missing; the stage that needs it reports that
         return []
     config = strategy.model_dump(mode="json")
@@ -136,7 +137,7 @@ def _components(strategy: Strategy, settings: Settings) -> list[ComponentPart]:
             module=module,
             options=part if isinstance(part := config.get(_PARTS.get(module, "")), dict) else {},
         )
-        for module, provider in snapshot.items()
+        for module, provider in complete_providers(strategy_config_id(strategy), providers).items()
     ]
 
 
