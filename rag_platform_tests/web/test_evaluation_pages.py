@@ -188,6 +188,7 @@ def test_a_case_leads_to_its_evidence_and_trace(browser: TestClient, runs: tuple
     assert "病假需要医生证明" in data["found"][0]["text"]
     assert set(data["stages"]) == {"dense", "sparse", "fusion"}
     page = browser.get(f"/evaluation/runs/{runs[1]}/cases/{case['case_id']}").text
+    assert " ms</dd>" in page
     assert f"/traces/{case['trace_id']}" in page
     assert browser.get(f"/evaluation/runs/{runs[1]}/cases/no").status_code == 404
 

@@ -188,21 +188,29 @@ def test_a_trace_of_another_library_is_not_shown(browser: TestClient, library: L
     Tokens(library.store).revoke("elsewhere")
 
 
-def test_a_list_names_every_library_and_counts_errors(library: Library, tmp_path: Path) -> None:
+def test_libraries_errors_and_documents_are_named(library: Library, tmp_path: Path) -> None:
     own = Library.open(library.settings.model_copy(update={"home": tmp_path}))
     logs = own.store.logs_dir
     with tracing.trace("query", logs_dir=logs, namespace="default") as trace:
         trace.set(request={"text": "Who signs?", "namespaces": ["default", "other"]})
-    with tracing.trace("ingestion", logs_dir=logs, namespace="default"):
-        for _ in range(2):
-            with pytest.raises(InputError), tracing.span("stage.loader", provider_type="loader"):
+    with tracing.trace("ingestion", logs_dir=logs, namespace="default") as ingest:
+        for number in (1, 2):
+            with (
+                pytest.raises(InputError),
+                tracing.span("stage.loader", version_id=f"default.menu-{number}@0a1b"),
+                tracing.span("stage.inner", version_id=f"default.menu-{number}@0a1b"),
+            ):
                 raise InputError("no PDF", code="broken_file")
     with TestClient(create_app(own), base_url="http://127.0.0.1") as client:
         assert "<td>default, other</td>" in client.get("/query-traces").text
-        assert '<small class="bad">2 errors</small>' in client.get("/ingestion-traces").text
+        assert '<small class="bad nowrap">4 errors</small>' in client.get("/ingestion-traces").text
+        page = client.get(f"/traces/{ingest.trace_id}").text
         said = get(client, "/api/traces")["markdown"]
+    # both failures of a document name it, and once it stands above all of its stages
+    assert page.count('<a href="/documents/default/menu-2">menu-2</a>: no PDF') == 2
+    assert page.count("menu-2</a>") == 3
     assert "  query  ok  default, other  Who signs?" in said
-    assert "  ingestion  ok  default  2 errors" in said
+    assert "  ingestion  ok  default  4 errors" in said
 
 
 def test_an_empty_home_has_no_traces(library: Library, tmp_path: Path) -> None:
