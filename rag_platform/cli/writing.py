@@ -86,13 +86,13 @@ _QUESTIONS = (
     "--include",
     multiple=True,
     metavar="GLOB",
-    help="Only files of the folder that match; repeatable.",
+    help="Only files of the folder that match, also in later syncs; repeatable.",
 )
 @click.option(
     "--exclude",
     multiple=True,
     metavar="GLOB",
-    help="Skip files of the folder that match; repeatable.",
+    help="Skip files and folders that match, also in later syncs; repeatable.",
 )
 @wait_option
 @answers(namespace=True, own_trace=True)

@@ -402,13 +402,19 @@ def _reason_to_ignore(path: Path, source: Source) -> str:
         return "link to a folder inside the source, which is not followed"
     if not path.is_file():
         return "not a regular file"
-    if source.include and not any(fnmatch(relative, glob) for glob in source.include):
+    if source.include and not any(_is_matched(relative, glob) for glob in source.include):
         return "not in include"
-    if any(fnmatch(relative, glob) for glob in source.exclude):
+    if any(_is_matched(relative, glob) for glob in source.exclude):
         return "in exclude"
     if not source.include and _is_built_beside_pages(relative, Path(source.root)):
         return "index, search or copied source of a documentation tool"
     return ""
+
+
+def _is_matched(relative: str, glob: str) -> bool:
+    """True if a glob names the path or a folder above it; `**/` may stand for no folder."""
+    globs = (glob, glob.replace("**/", ""))
+    return any(fnmatch(relative, it) or fnmatch(relative, it.rstrip("/") + "/*") for it in globs)
 
 
 def _is_built_beside_pages(relative: str, root: Path) -> bool:

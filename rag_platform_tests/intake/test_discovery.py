@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from rag_platform.config.settings import load_settings
 from rag_platform.intake.discovery import Finds, Found, SourceOptions, find
 from rag_platform.ir import Document
@@ -74,3 +76,35 @@ def test_of_hidden_files_only_what_says_which_variables_there_are_is_read(tmp_pa
 
 def test_nothing_is_gone_where_nothing_was_looked_through() -> None:
     assert Finds().missing([Document("lib", "a", "docs", "docs/a.md", "a.md")]) == []
+
+
+@pytest.mark.parametrize(
+    ("glob", "named"),
+    [
+        ("**/*.md", ["a.md", "drafts/b.md", "drafts/old/c.md"]),
+        ("drafts/**/*.md", ["drafts/b.md", "drafts/old/c.md"]),
+        ("drafts", ["drafts/b.md", "drafts/old/c.md"]),
+        ("drafts/", ["drafts/b.md", "drafts/old/c.md"]),
+        ("**/old", ["drafts/old/c.md"]),
+        ("draft", []),
+        ("*.md", ["a.md", "drafts/b.md", "drafts/old/c.md"]),
+    ],
+)
+def test_globs_name_files_and_folders_at_any_depth(
+    tmp_path: Path, glob: str, named: list[str]
+) -> None:
+    """`**/` also stands for no folder, and a folder for what is in it."""
+    root = tmp_path / "kb"
+    paths = ["a.md", "drafts/b.md", "drafts/old/c.md", "notes.txt"]
+    for path in paths:
+        (root / path).parent.mkdir(parents=True, exist_ok=True)
+        (root / path).touch()
+    settings = load_settings({"home": str(tmp_path / "home")})
+    for options, read in (
+        (SourceOptions(include=(glob,)), named),
+        (SourceOptions(exclude=(glob,)), [path for path in paths if path not in named]),
+    ):
+        finds = find([root], "lib", settings, [], [], options)
+        assert sorted(uri for uri, file in finds.found.items() if not file.ignored) == [
+            f"kb/{path}" for path in read
+        ]
