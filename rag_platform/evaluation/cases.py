@@ -138,6 +138,17 @@ class SuppliedDocument:
     text: str = ""
     path: Path | None = None
 
+    @classmethod
+    def titled(cls, name: str, title: str, text: str) -> SuppliedDocument:
+        """Markdown under its title, which is not repeated where the text begins with it."""
+        title, text = " ".join(title.split()), text.strip()
+        first, _, rest = text.partition("\n")
+        if first.lstrip("# ").rstrip() == title:
+            text = rest.strip()
+        elif text.startswith(title) and not text[len(title) :][:1].isalnum():
+            text = text[len(title) :].strip()
+        return cls(name=name, text=(f"# {title}\n\n" if title else "") + f"{text}\n")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dataset:

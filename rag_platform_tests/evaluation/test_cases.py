@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from rag_platform.errors import InputError, NotFoundError
-from rag_platform.evaluation.cases import ExpectedText, case_data, parse_case
+from rag_platform.evaluation.cases import ExpectedText, SuppliedDocument, case_data, parse_case
 from rag_platform.evaluation.datasets.files import JsonLines, KnowledgeJson, Yaml
 from rag_platform.evaluation.sources import open_dataset
 
@@ -104,6 +104,21 @@ KNOWLEDGE = {
     ],
     "k_values": [1, 3, 5, 10],
 }
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("# Pumps\n\nNine litres.", "# Pumps\n\nNine litres.\n"),
+        ("Pumps\nNine litres.", "# Pumps\n\nNine litres.\n"),
+        ("Pumpsets move nine litres.", "# Pumps\n\nPumpsets move nine litres.\n"),
+        ("# Pumps at work\n\nNine.", "# Pumps\n\n# Pumps at work\n\nNine.\n"),
+        ("Pumps", "# Pumps\n\n\n"),
+    ],
+)
+def test_a_title_that_a_text_begins_with_is_not_repeated(text: str, shown: str) -> None:
+    """Else the chunk `d1:0` of a knowledge set would be the title alone."""
+    assert SuppliedDocument.titled("d1.md", "Pumps", text).text == shown
 
 
 def test_a_knowledge_set_brings_its_documents(tmp_path: Path) -> None:

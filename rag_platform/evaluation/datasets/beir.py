@@ -94,7 +94,7 @@ def _read_texts(folder: Path, corpus: Path | None) -> _QuestionSet:
         )
     width = len(str(len(rows)))
     texts = {
-        f"{number:0{width}d}": _as_markdown(row)
+        f"{number:0{width}d}": row
         for number, row in enumerate(rows)
         if str(row["text"] or "").strip() or str(row.get("title") or "").strip()
     }
@@ -107,16 +107,13 @@ def _read_texts(folder: Path, corpus: Path | None) -> _QuestionSet:
             query: {stems.get(name, f"{name} (empty)"): grade for name, grade in grades.items()}
             for query, grades in qrels.items()
         },
-        lambda: (SuppliedDocument(name=f"{stem}.md", text=text) for stem, text in texts.items()),
+        lambda: (
+            SuppliedDocument.titled(
+                f"{stem}.md", str(row.get("title") or ""), str(row["text"] or "")
+            )
+            for stem, row in texts.items()
+        ),
     )
-
-
-def _as_markdown(row: Json) -> str:
-    """The text under its title; a title that the text begins with is not repeated."""
-    title, text = " ".join(str(row.get("title") or "").split()), str(row["text"] or "").strip()
-    if title and text.startswith(title):
-        text = text[len(title) :].strip()
-    return (f"# {title}\n\n" if title else "") + f"{text}\n"
 
 
 def _read_pages(folder: Path) -> _QuestionSet:

@@ -190,8 +190,7 @@ def _documents(listed: list[Any], where: str) -> dict[str, SuppliedDocument]:
                 " alone",
             )
         title = str(item.get("title") or "")
-        heading = f"# {title}\n\n" if title else ""
-        found[doc_id] = SuppliedDocument(name=f"{doc_id}.md", text=f"{heading}{item['text']}\n")
+        found[doc_id] = SuppliedDocument.titled(f"{doc_id}.md", title, item["text"])
     return found
 
 
