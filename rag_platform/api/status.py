@@ -143,8 +143,8 @@ def _release_problems(library: Library, lease: Lease) -> Iterator[str]:
     with suppress(ConfigError):  # `find_gate_problems` reports it
         if lacks_verdict(manifest):
             yield (
-                f"{namespace}: no gate has judged release {lease.release_id}, which was published"
-                f" before gates.yaml named one; `rag rebuild --namespace {namespace}` asks it"
+                f"{namespace}: its gates have not judged release {lease.release_id}, for gates.yaml"
+                f" has changed since; `rag rebuild --namespace {namespace}` asks them"
             )
     if manifest.failed_gates:
         yield (

@@ -24,6 +24,7 @@ from rag_platform.releases.manifest import (
     QUALITY_GATE,
     CheckResult,
     Manifest,
+    gates_id,
 )
 from rag_platform.releases.publishing import record_check
 from rag_platform.releases.release_store import current, manifest_of, open_catalog
@@ -96,7 +97,7 @@ def apply_gates(manifest: Manifest, workspace: Workspace, *, deletes: bool = Fal
     namespace, release_id, store = manifest.namespace, manifest.release_id, workspace.store
     expectations = read_expectations(store, namespace)
     alone = deletes and not manifest.delta.get("full_build")
-    not_asked = ""
+    not_asked, configured = "", tuple[GateConfig, ...]()
     if alone:
         not_asked = "not asked: a deletion is never held back, and nothing else came in with it"
     try:
@@ -110,7 +111,7 @@ def apply_gates(manifest: Manifest, workspace: Workspace, *, deletes: bool = Fal
         not_asked = f"not asked: a deletion is never held back, and {error.message}"
     if not_asked:
         check = CheckResult(QUALITY_GATE, True, not_asked)
-        return record_check(namespace, release_id, check, workspace)
+        return record_check(namespace, release_id, check, workspace, gates=gates_id(configured))
     # imported late: a release without gates never needs the read side
     from rag_platform.evaluation.gates import judge_candidate
     from rag_platform.evaluation.results import ResultStore
@@ -133,7 +134,8 @@ def apply_gates(manifest: Manifest, workspace: Workspace, *, deletes: bool = Fal
             check = CheckResult(QUALITY_GATE, bool(why_passed), f"{NOT_JUDGED}{error.message}")
         if not check.passed or run_id is None:
             results.mark_rejected(namespace, release_id)
-    return record_check(namespace, release_id, check, workspace, evaluation_run=run_id)
+    asked = gates_id(configured)
+    return record_check(namespace, release_id, check, workspace, gates=asked, evaluation_run=run_id)
 
 
 _DELETES = "published all the same, for a deletion is never held back:"

@@ -248,7 +248,7 @@ def _choose_release(
     if manifest.contents != wanted:
         return "delta", f"release {published} does not hold exactly the live versions"
     if lacks_verdict(manifest):
-        return "delta", f"no gate has judged release {published} yet"
+        return "delta", f"its gates have not judged release {published} yet"
     return "delta", "titles, tags or metadata of documents changed, or what was read of them"
 
 

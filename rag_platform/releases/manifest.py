@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,8 +17,8 @@ from typing import Any
 
 import orjson
 
-from rag_platform.config.gates import read_gates
-from rag_platform.config.settings import Strategy
+from rag_platform.config.gates import GateConfig, read_gates
+from rag_platform.config.settings import Strategy, fingerprint
 from rag_platform.errors import (
     IntegrityError,
     NotFoundError,
@@ -83,6 +83,7 @@ class Manifest:
     delta: Json = field(default_factory=dict)
     checks: tuple[CheckResult, ...] = ()
     evaluation_run: str | None = None
+    gates: str = ""  # `gates_id` of those that judged it; releases of earlier programs lack it
     # version_id: edition, of the versions with edits by hand
     editions: Mapping[str, str] = field(default_factory=dict)
     # version_id: fingerprint of its stored outputs; older releases lack it
@@ -123,8 +124,16 @@ class Manifest:
 
 
 def lacks_verdict(manifest: Manifest) -> bool:
-    """True when the namespace has gates that never judged the release."""
-    return not manifest.is_judged and bool(read_gates().get(manifest.namespace))
+    """True when the namespace has gates, and the release was not judged by them as they are."""
+    gates = read_gates().get(manifest.namespace)
+    if not gates:
+        return False
+    return manifest.gates != gates_id(gates) if manifest.gates else not manifest.is_judged
+
+
+def gates_id(gates: Sequence[GateConfig]) -> str:
+    """A fingerprint of gates as gates.yaml has them."""
+    return fingerprint(*(gate.model_dump(mode="json") for gate in gates))
 
 
 def embedder_info(strategy: Strategy) -> EmbedderInfo | None:

@@ -575,17 +575,20 @@ def record_check(
     check: CheckResult,
     root: DataRoot,
     *,
+    gates: str,
     evaluation_run: str | None = None,
 ) -> Manifest:
-    """Add the result of a check that ran after the build to a candidate's manifest; a failed one
-    makes the candidate `rejected`. Returns the manifest. The caller holds the write lock.
+    """Add the result of a check that ran after the build, by gates of this `gates_id`, to a
+    candidate's manifest; a failed one makes the candidate `rejected`. Returns the manifest. The
+    caller holds the write lock.
     """
     directory = root.store.release_dir(namespace, release_id)
     manifest = read_head(directory)
     if VERSIONS not in manifest.files:  # an earlier program built it
         manifest = read_manifest(directory)
     others = tuple(known for known in manifest.checks if known.name != check.name)
-    manifest = replace(manifest, checks=(*others, check), evaluation_run=evaluation_run)
+    checks = (*others, check)
+    manifest = replace(manifest, checks=checks, evaluation_run=evaluation_run, gates=gates)
     write_manifest(directory, manifest)
     if not check.passed:
         root.ledger.update_release(

@@ -406,9 +406,13 @@ def test_a_deletion_publishes_nothing_that_the_gate_rejected(
     assert held[0] == held[1] and len(held[0]) == 1
 
 
+@pytest.mark.parametrize("judged_before", [False, True])
 def test_gates_that_are_set_later_are_asked_though_nothing_changed(
-    instance: dg.DagsterInstance, take: Any, shelf: Any, config_folder: Path
+    instance: dg.DagsterInstance, take: Any, shelf: Any, config_folder: Path, judged_before: bool
 ) -> None:
+    if judged_before:
+        case = expectation("When does the gate open?", file="gate.md")
+        add_expectation(shelf.store, "default", case)
     take(gate="# Gate\n\nThe gate opens at 05:30.\n")
     assert run(instance).success
     first = releases.current(shelf.store, "default")

@@ -237,7 +237,7 @@ def test_gates_are_checked_before_anything_is_built_for_them(
     path.write_text("default: [{dataset: golden}]\ndefualt: [{dataset: goldn}]\n", "utf-8")
     problems = rag("status")[1]["data"]["problems"]
     assert [problem.partition(",")[0] for problem in problems] == [
-        f"default: no gate has judged release {current(published.store, 'default')}",
+        f"default: its gates have not judged release {current(published.store, 'default')}",
         f"{path}:2: there is no library 'defualt'",
     ]
     _, found = rag("doctor")
