@@ -140,7 +140,9 @@ def check_answer(text: str, evidence: Sequence[Hit]) -> Cited:
 
 def check_claims(text: str, cited: Sequence[Hit]) -> list[ClaimCheck]:
     """The claims of a finished answer that can be checked; its mark [n] cites cited[n-1]."""
-    checks = [(claim, _check_claim(claim, cited)) for claim in _find_claims(text)]
+    claims = _find_claims(text)
+    _share_marks(claims, cited)
+    checks = [(claim, _check_claim(claim, cited)) for claim in claims]
     return [
         ClaimCheck(tuple(claim.marks), not reason, claim.text, reason)
         for claim, (agreement, reason) in checks

@@ -151,6 +151,9 @@ class _Run:
         self._library, self._dataset, self._options = library, dataset, options
         self._lease, self._store, self._report = lease, store, report
         self._mode: Mode = options.mode or "end_to_end"
+        if self._mode == "generation_only":  # of no chunk at all, an answer is never written
+            asked = (it for it in dataset.cases if it.context_chunks or not it.should_refuse)
+            self._dataset = dataset = dataclasses.replace(dataset, cases=tuple(asked))
         evaluator_id = options.evaluator or ("judge" if options.judge else _DEFAULT_EVALUATOR)
         evaluator: Evaluator = make_provider(
             "evaluator", evaluator_id, {"judge": options.judge} if options.judge else {}

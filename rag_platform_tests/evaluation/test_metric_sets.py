@@ -83,6 +83,17 @@ def test_sentences_without_a_citation_are_not_covered() -> None:
     assert cited(asked(f"{GATEWAY} [1] {BACKUP}"))["citation.coverage"] == 0.5
 
 
+def test_a_mark_covers_the_sentences_before_it_that_its_passage_contains() -> None:
+    item = asked(f"{GATEWAY} {BACKUP} [1]")
+    result = dataclasses.replace(
+        item.result, citations=(make_citation(1, hit("c1", f"{GATEWAY} {BACKUP}")),)
+    )
+    assert cited(dataclasses.replace(item, result=result))["citation.coverage"] == 1.0
+    other = f"The gateway listens on port 9999. {BACKUP} [1]"
+    result = dataclasses.replace(result, answer_markdown=other)
+    assert cited(dataclasses.replace(item, result=result))["citation.coverage"] == 0.5
+
+
 def test_a_refusal_has_no_citations() -> None:
     item = asked(GOOD)
     refused = dataclasses.replace(item.result, answered=False)
@@ -159,7 +170,7 @@ def test_a_run_keeps_what_each_stage_made(read_only_shelf: Shelf, results: Resul
     told = show(read_only_shelf.store.logs_dir, port.trace_id)["eval"]
     assert {**told, "metrics": dict((m["name"], m["value"]) for m in told["metrics"])} == {
         "eval_run_id": run.run_id, "case_id": "port", "dataset_id": "small",
-        "metric_set_id": "retrieval@4+answers@4+citations@2", "judge_profile_id": "",
+        "metric_set_id": "retrieval@4+answers@4+citations@3", "judge_profile_id": "",
         "expected_documents": ["ports.md"], "metrics": port.metrics,
     }  # fmt: skip
 
@@ -200,6 +211,7 @@ def test_generation_only_answers_from_the_chunks_of_the_case(
                 context_chunks=(ids["休假.md"],),
             ),
             EvalCase(case_id="none", query=QUESTION, expected_files=("ports.md",)),
+            EvalCase(case_id="refuse", query=QUESTION, should_refuse=True),
             EvalCase(case_id="gone", query=QUESTION, expected_text=quote, context_chunks=("x",)),
         )  # fmt: skip
         data = Dataset(dataset_id="given", version="1", cases=cases, k_values=(1,))
@@ -213,3 +225,4 @@ def test_generation_only_answers_from_the_chunks_of_the_case(
     assert found["wrong"].metrics["refusal.right"] == 1.0
     assert found["none"].error.startswith("no_context: case 'none' has no chunks")
     assert found["gone"].error.startswith("unknown_chunk: ")
+    assert "refuse" not in found and run.cases == 4

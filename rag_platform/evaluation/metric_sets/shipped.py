@@ -93,7 +93,7 @@ class Citations:
     `expected_citations` that are cited.
     """
 
-    VERSION: ClassVar[str] = "2"
+    VERSION: ClassVar[str] = "3"
     needs_proof: ClassVar[bool] = True
 
     def compute(
