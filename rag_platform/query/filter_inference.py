@@ -110,8 +110,9 @@ def describe_condition(name: str, condition: object) -> str:
     """A condition in words: `lang = zh`, `tags = a or b`, `doc_date from 2024 before 2025`."""
     if not isinstance(condition, Mapping):
         return f"{name} = {condition}"
-    operators = {"$eq": "=", "$gte": "from", "$lte": "to", "$gt": "above", "$lt": "before"}
-    operators |= {"$contains": "with", "$in": "="}
+    operators = {"$eq": "=", "$in": "=", "$gte": "from", "$lte": "to", "$contains": "with"}
+    numeric = not any(isinstance(value, str) for value in condition.values())
+    operators |= {"$gt": "above", "$lt": "below"} if numeric else {"$gt": "after", "$lt": "before"}
     values = (
         f"{operators.get(k, k)} {' or '.join(map(str, v)) if isinstance(v, list) else v}"
         for k, v in condition.items()
@@ -295,7 +296,7 @@ def _read_source(reading: _Reading) -> Condition:
 
 
 def _read_keyphrase(reading: _Reading) -> Condition:
-    return "keyphrases", {"$contains": reading.value()}
+    return "keyphrases", {"$contains": reading.value(), "$missing": "exclude"}
 
 
 _READERS: Mapping[str, Callable[[_Reading], Condition | None]] = {

@@ -11,7 +11,7 @@ everything it depends on, unless a stage failed or was skipped.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence, Set
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from typing import NamedTuple
@@ -175,9 +175,7 @@ def _search(
     find_mentions = cache(partial(_find_mentions, s, query, mode))
     found = _retrieve(s, query, mode, access, pool_k, lambda: find_mentions()[1])
     mentions, nameless = find_mentions()
-    signals: tuple[SearchSignals, ...] = ()
-    with s.attempt("signals", "the confidence of the search could not be measured (%s)"):
-        signals = (measure_signals(s.lease.release.lexical, query, found),)
+    searched = replace(found)  # feedback changes `found`
     if mentions is not None:
         found = _search_mentioned(s, nameless, access, replace(found, mentions=mentions), pool_k)
     if found.sparse and set(query.normalised.split()) <= set(query.identifiers):
@@ -198,6 +196,13 @@ def _search(
     if plan.drop and (matched_count is None or not candidates):
         # counts the candidates only; counting all matching chunks would be another scan
         matched_count = len(candidates)
+    dropped = {candidate.chunk_id for candidate in fused}.difference(
+        candidate.chunk_id for candidate in candidates
+    )
+    signals: tuple[SearchSignals, ...] = ()
+    with s.attempt("signals", "the confidence of the search could not be measured (%s)"):
+        kept = _without(searched, dropped) if dropped else searched
+        signals = (measure_signals(s.lease.release.lexical, query, kept),)
     hits = ranking.rank(s, query, plan, candidates, found, top_k)
     ranked = Ranking(tuple(hits), found.mode, len(found.ran), matched_count, signals)
     return query, plan, ranked
@@ -522,6 +527,15 @@ def _drop_distant(found: Retrieved, threshold: float | None) -> Retrieved:
         return found
     near = [candidate for candidate in found.dense if (candidate.score + 1) / 2 >= threshold]
     return replace(found, dense=near)
+
+
+def _without(found: Retrieved, dropped: Set[str]) -> Retrieved:
+    """`found` without the candidates that a filter dropped."""
+    dense, sparse = (
+        [candidate for candidate in candidates if candidate.chunk_id not in dropped]
+        for candidates in (found.dense, found.sparse)
+    )
+    return replace(found, dense=dense, sparse=sparse)
 
 
 def _embed_all(s: SearchContext, questions: Sequence[QueryIR]) -> None:

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from rag_platform.config.query import InferenceConfig
 from rag_platform.query.analysis import clean
 from rag_platform.query.constants import MAX_RULED_CHARS
-from rag_platform.query.filter_inference import infer_filters
+from rag_platform.query.filter_inference import describe_condition, infer_filters
 from rag_platform.query.filters import plan
 
 TODAY = date(2026, 11, 22)
@@ -31,6 +31,10 @@ def told(text: str, config: InferenceConfig = CONFIG) -> tuple[dict[str, Any], s
 
 def tag(value: str) -> dict[str, Any]:
     return {"tags": {"$contains": value, "$missing": "exclude"}}
+
+
+def keyphrase(value: str) -> dict[str, Any]:
+    return {"keyphrases": {"$contains": value, "$missing": "exclude"}}
 
 
 def source(value: str) -> dict[str, Any]:
@@ -146,8 +150,8 @@ def source(value: str) -> dict[str, Any]:
         ("標籤：發票 怎麼報銷", tag("發票"), "怎麼報銷"),
         ("近一週的檔案裡怎麼報銷", {"created_at": {"$gte": "2026-11-15"}}, "怎麼報銷"),
         ("只看圖片 架構", {"media_type": "image"}, "架構"),
-        ("关键词:报销 怎么提交", {"keyphrases": {"$contains": "报销"}}, "怎么提交"),
-        ("keyword:refund deadlines", {"keyphrases": {"$contains": "refund"}}, "deadlines"),
+        ("关键词:报销 怎么提交", keyphrase("报销"), "怎么提交"),
+        ("keyword:refund deadlines", keyphrase("refund"), "deadlines"),
         # several at once, and one alone, which stays what is searched
         (
             "报销, 近一周的文档, PDF only",
@@ -257,6 +261,15 @@ def test_each_filter_is_said_in_a_sentence() -> None:
     assert found.explanations == ("`PDF only` asks for content_type = application/pdf",)
     assert infer_filters("标签:发票 报销", today=TODAY, config=CONFIG).explanations == (
         "`标签:发票` asks for tags with 发票",
+    )
+
+
+def test_bounds_are_said_as_of_times_or_of_numbers() -> None:
+    assert describe_condition("quality_score", {"$gt": 0.1, "$lt": 0.8}) == (
+        "quality_score above 0.1 below 0.8"
+    )
+    assert describe_condition("doc_date", {"$gt": "2024", "$lt": "2026"}) == (
+        "doc_date after 2024 before 2026"
     )
 
 

@@ -52,6 +52,14 @@ def test_a_filter_by_keyphrases_says_how_many_it_left(filled: Any) -> None:
     assert (missed.hits, missed.matched_count, missed.answered) == ((), 0, False)
 
 
+def test_what_a_filter_drops_says_nothing_about_confidence(filled: Any) -> None:
+    kept = {"keyphrases": {"$contains": "log files"}}
+    result = answer(filled.library(), QueryRequest("connection pool", filters=kept))
+    assert [hit.filename for hit in result.hits] == ["logs.md"]
+    signals = trace_reader.show(filled.store.logs_dir, result.trace_id)["attrs"]["signals"]
+    assert (signals["sparse_reach"], signals["sparse_margin"]) == (0.0, 0.0)
+
+
 def test_an_identifier_alone_is_looked_for_by_words(filled: Any, tmp_path: Path) -> None:
     (tmp_path / "days.md").write_text("# Days\n\nKEEP_DAYS is thirty.\n", encoding="utf-8")
     filled.ingest(*(tmp_path / name for name in (*DOCS, "days.md")))
