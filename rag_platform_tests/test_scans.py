@@ -11,6 +11,8 @@ import pytest
 from PIL import Image, ImageDraw, ImageFont
 
 from rag_platform.answering.engine import answer
+from rag_platform.api.passages import get_chunk
+from rag_platform.api.query_data import fit_query
 from rag_platform.config.settings import load_settings
 from rag_platform.config.strategies import load_strategy
 from rag_platform.contract.markdown_views import hit_text
@@ -131,6 +133,25 @@ def test_a_scan_in_strips_is_found_by_its_words_with_page_and_picture(
     assert hit_text(found[0]) == f"(picture asset://{asset}) read by a model: The blue heron sleeps"
     meta = read_json(on.store.media_dir(asset) / "meta.json")
     assert (meta["mime"], meta["width"], meta["height"]) == ("image/png", 438, 417)
+
+
+def test_an_answer_from_scans_shows_what_a_model_read(
+    tmp_path: Path, shelves: dict[str, Shelf]
+) -> None:
+    pages = [printed("Crews meet at noon."), printed("The blue heron sleeps", "by the old bridge.")]
+    shelves["on"].ingest(scan(tmp_path / "scan.pdf", *pages), strategy="on")
+    library = shelves["on"].library()
+    result = answer(library, QueryRequest("where does the blue heron sleep", mode="sparse"))
+    assert (result.state, [c.page_range for c in result.citations]) == ("closest", [(2, 2)])
+    text = (
+        f"(picture asset://{result.hits[0].asset_ids[0]}) read by a model:"
+        " The blue heron sleeps\nby the old bridge."
+    )
+    assert " ".join(text.split()) in result.answer_markdown
+    data, _ = fit_query(result)
+    assert data["citations"][0]["text"] == data["results"][0]["citation"]["text"] == text
+    assert get_chunk(library, result.hits[0].chunk_id)["chunks"][0]["text"] == text
+    library.close()
 
 
 def test_drawn_pages_are_the_same_bytes_each_time(

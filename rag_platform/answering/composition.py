@@ -29,9 +29,9 @@ from rag_platform.answering.missing_words import Embed
 from rag_platform.answering.question_context import OnText, Question
 from rag_platform.answering.quotable import read_layout
 from rag_platform.answering.quote_places import narrow
-from rag_platform.contract.markdown_views import hit_text
+from rag_platform.contract.markdown_views import hit_text, show_picture
 from rag_platform.errors import CancelledError
-from rag_platform.ir import JOINT, Citation, Hit, Json, State, split_path
+from rag_platform.ir import JOINT, Citation, Hit, Json, QueryIR, State, split_path
 from rag_platform.messages import translate_filled
 from rag_platform.observability import faults, tracing
 from rag_platform.processes import limits
@@ -104,11 +104,12 @@ def compose(
     warning = "the nearest passages could not be listed (%s); the hits hold them"
     with q.attempt("generation", warning, span=span):
         reason = error["message"] if error is not None else ""
-        closest = (context or hits)[:CLOSEST_PASSAGES]
+        # a picture is in no context, since it has no text to quote
+        closest = (context if context and hits[0].chunk_text else hits)[:CLOSEST_PASSAGES]
         text, cited = list_passages(
             kind,
             q.language,
-            [(hit, find_sentence(found[0].query, hit)) for hit in closest],
+            [(hit, _find_sentence(found[0].query, hit)) for hit in closest],
             reason,
         )
         return dataclasses.replace(
@@ -131,7 +132,7 @@ def _run_answerer(
     try:
         with q.attempt("generation", warning, span=span):
             if not composer.context:
-                return Answer(confidence=composer.assessed.probability), False
+                return composer.refuse(), False
             built = q.library.models.answerer(composer.first.strategy)
             answerer = built.instance
             if isinstance(answerer, Extractive):
@@ -212,6 +213,12 @@ class _Composer:
             quick=traits_of(answerer).quick,
             setting="answerer.timeout_ms",
         )
+
+    def refuse(self) -> Answer:
+        """No answer, since the hits have no text to quote."""
+        probability = self.assessed.probability
+        state = states.decide(probability, phrased=bool(self.first.query.rewrites))
+        return Answer(confidence=probability, state="closest" if state == "answered" else state)
 
     def _compose(self, answerer: Answerer, on_text: OnText | None) -> Answer:
         query, config = self.first.query, self.first.strategy.answerer
@@ -314,7 +321,7 @@ class _Relay:
 
 _STATEMENTS = {
     "nothing": "Nothing in the library matches this question.",
-    "filtered": "The filters let no passage through, so that nothing was searched.",
+    "filtered": "No passage that matches the filters was found.",
     "nothing_found": "The library seems to hold nothing on this. The nearest passages are:",
     "closest": "This may not be the answer. What comes closest:",
     "no_answer": (
@@ -345,10 +352,18 @@ def list_passages(
         names = split_path(cited[-1].quote_section or hit.section_path)
         path = JOINT.join(names[names[:1] == [title] :])
         section = f" ({path})" if path else ""
+        if not hit.chunk_text:
+            sentence = show_picture(hit.asset_ids, sentence or hit.picture_text)
         shown = sentence or ("" if read_layout(hit.chunk_text).parts else hit_text(hit))
         snippet = f": {escape_marks(shorten(shown, SNIPPET_CHARS))}" if shown else ""
         lines.append(f"- **{title}**{section}{snippet} [{n}]")
     return "\n".join(lines), tuple(cited)
+
+
+def _find_sentence(query: QueryIR, hit: Hit) -> str:
+    """The sentence of a passage, or of the text in a picture, that best matches the question."""
+    text = hit.chunk_text or hit.picture_text
+    return find_sentence(query, dataclasses.replace(hit, chunk_text=text))
 
 
 def mark_closest(text: str, language: str) -> str:

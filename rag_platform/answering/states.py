@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import cache
 from pathlib import Path
 from statistics import fmean
@@ -85,6 +85,8 @@ def read_signals(question: str, searches: Sequence[SearchSignals], hits: Sequenc
     from those of the documents. Word signals are None where the first hit is in another script;
     numbers are the same in every script.
     """
+    if not any(hit.chunk_text for hit in hits):  # scans, with what models read in them
+        hits = [replace(hit, chunk_text=hit.picture_text) for hit in hits]
     first = hits[:READ_HITS]
     texts = [write_alike(with_headings(hit), question) for hit in first]
     read = searches[1:] or searches

@@ -13,11 +13,12 @@ from typing import Literal
 from rag_platform.api.document_views import chunk_part
 from rag_platform.api.envelopes import fill_shape
 from rag_platform.api.places import is_drawn, lease_chunk
-from rag_platform.contract.markdown_views import asset_uri, passage_markdown
+from rag_platform.contract.markdown_views import asset_uri, passage_markdown, show_picture
 from rag_platform.contract.schema import AssetPart, AssetsData, ChunkData
 from rag_platform.errors import DocumentError, InputError, NotFoundError
 from rag_platform.ledger.ledger import open_ledger
 from rag_platform.releases.version_bundles import fetch_version
+from rag_platform.retrieval.hydration import read_picture
 from rag_platform.retrieval.library import Lease, Library
 from rag_platform.retrieval.namespaces import find_in_namespaces
 from rag_platform.storage.store import Store, atomic_path
@@ -49,9 +50,14 @@ def get_chunk(
         if not 0 <= number <= MAX_NEIGHBOURS:
             raise InputError(f"{name} {number} is not within 0-{MAX_NEIGHBOURS}", code="bad_limit")
     with lease_chunk(library, chunk_id, names) as (lease, row, state):
-        chunks = lease.release.catalog.neighbours(chunk_id, before, after)
+        catalog = lease.release.catalog
+        chunks = catalog.neighbours(chunk_id, before, after)
         hidden = library.hidden_chunks(lease)
-        parts = [chunk_part(it, it.chunk_text) for it in chunks if it.chunk_id not in hidden]
+        parts = [
+            chunk_part(it, it.chunk_text or show_picture(it.asset_ids, read_picture(it, catalog)))
+            for it in chunks
+            if it.chunk_id not in hidden
+        ]
         data = fill_shape(
             ChunkData,
             row.chunk,

@@ -129,6 +129,7 @@ def fit_query(
         raise InputError(
             f"unknown detail {detail!r}; known: {', '.join(DETAILS)}", code="unknown_detail"
         )
+    result = _with_picture_texts(result)
     numbered = _number_citations(result)
     levels = (_LINKED if linked else _UNLINKED)[detail]
     if linked and detail == "brief":
@@ -170,6 +171,17 @@ def fit_query(
     )
     count = max(everything - fewer, 1)
     return build(bisect_left(range(last), True, key=lambda level: fits(level, count)), count)
+
+
+def _with_picture_texts(result: QueryResult) -> QueryResult:
+    """The result; the text of pictures is what models read in them, marked as such."""
+    hits = [dataclasses.replace(hit, chunk_text=hit_text(hit)) for hit in result.hits]
+    texts = {hit.chunk_id: hit.chunk_text for hit in hits}
+    citations = [
+        dataclasses.replace(citation, text=citation.text or texts.get(citation.chunk_id, ""))
+        for citation in result.citations
+    ]
+    return dataclasses.replace(result, hits=tuple(hits), citations=tuple(citations))
 
 
 def _describe_left_out(every: Sequence[Hit], shown: Sequence[Hit], max_tokens: int) -> str:
@@ -248,7 +260,7 @@ def _result(hit: Hit, citation: CitationPart, sizes: _Sizes) -> ResultPart:
         "chunk_id": hit.chunk_id,
         "score": hit.score,
         "source": hit.source,
-        "text_snippet": shorten(hit_text(hit), sizes.snippet),
+        "text_snippet": shorten(hit.chunk_text, sizes.snippet),
         "citation": citation,
         "asset_ids": list(hit.asset_ids),
         "asset_uris": [asset_uri(asset_id) for asset_id in hit.asset_ids],

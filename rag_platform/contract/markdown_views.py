@@ -47,10 +47,13 @@ def format_edited(edited_from: Sequence[str]) -> str:
 
 def hit_text(hit: Hit) -> str:
     """The hit's text; for a picture its URI and the text a model read in it, marked as such."""
-    if hit.chunk_text:
-        return hit.chunk_text
-    picture = f"(picture {asset_uri(hit.asset_ids[0])})" if hit.asset_ids else "(picture)"
-    return f"{picture} read by a model: {hit.picture_text}" if hit.picture_text else picture
+    return hit.chunk_text or show_picture(hit.asset_ids, hit.picture_text)
+
+
+def show_picture(asset_ids: Sequence[str], text: str) -> str:
+    """The URI of a picture, and the text a model read in it, marked as such."""
+    picture = f"(picture {asset_uri(asset_ids[0])})" if asset_ids else "(picture)"
+    return f"{picture} read by a model: {text}" if text else picture
 
 
 def document_line(listed: ListedDocument, grouping: str | None = None, language: str = "en") -> str:

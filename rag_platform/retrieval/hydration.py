@@ -36,13 +36,14 @@ def with_picture_texts(hits: Sequence[Hit], catalog: CatalogReader) -> list[Hit]
         (
             hit
             if hit.chunk_text or not hit.asset_ids
-            else replace(hit, picture_text=_picture_text(hit, catalog))
+            else replace(hit, picture_text=read_picture(hit, catalog))
         )
         for hit in hits
     ]
 
 
-def _picture_text(hit: Hit, catalog: CatalogReader) -> str:
+def read_picture(hit: Hit | Chunk, catalog: CatalogReader) -> str:
+    """The text recognised in the pictures of a hit or chunk, and their captions."""
     texts = [text for text in catalog.media_texts(hit.version_id) if text.asset_id in hit.asset_ids]
     return "\n".join(part for text in texts for part in (text.ocr_text, text.caption) if part)
 

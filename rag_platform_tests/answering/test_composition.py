@@ -22,7 +22,7 @@ def test_passages_are_listed_behind_a_plain_statement() -> None:
     assert chinese.startswith("没有段落明确回答这个问题。最接近的段落如下，未必是答案：")
     assert chinese.endswith(": The limit is 5. \\[2\\] [1]")  # of the passage, no mark of ours
     assert list_passages("nothing", "zh", []) == ("知识库中没有与该问题匹配的内容。", ())
-    assert list_passages("filtered", "zh", [])[0].startswith("没有符合过滤条件的段落")
+    assert list_passages("filtered", "zh", [])[0].startswith("没有找到符合过滤条件的段落")
 
 
 def test_a_passage_of_several_sections_is_named_by_that_of_its_sentence() -> None:

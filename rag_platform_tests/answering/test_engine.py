@@ -309,7 +309,7 @@ def test_a_filter_restricts_both_legs(guide: Any, library: Library, mode: str) -
 def test_a_filter_that_matches_nothing_gives_nothing(guide: Any, library: Library) -> None:
     result = answer(library, QueryRequest("maximum upload size", filters={"doc_id": "nobody"}))
     assert (result.hits, result.matched_count, result.citations) == ((), 0, ())
-    assert result.answer_markdown.startswith("The filters let no passage through")
+    assert result.answer_markdown.startswith("No passage that matches the filters")
     assert "no passage has doc_id = nobody (there is: guide, handbook)" in result.warnings
     assert result.flags["retrieval_mode_effective"] == "hybrid"
 

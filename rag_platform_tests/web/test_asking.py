@@ -622,8 +622,8 @@ def test_what_was_found_can_be_expected(own_hall: Shelf) -> None:
         assert client.get("/api/expectations").json() == []
 
 
-def test_that_nothing_was_searched_is_said_in_the_language_of_the_page(browser: TestClient) -> None:
+def test_that_no_passage_matches_is_said_in_the_language_of_the_page(browser: TestClient) -> None:
     asked = {"q": "When does the belt stop?", "tags": "no-such-tag"}
     chinese = browser.get("/", params=asked, headers={"Accept-Language": "zh"}).text
-    assert "没有符合过滤条件的段落，因此未进行检索。" in chinese
-    assert "let no passage through" in browser.get("/", params=asked).text
+    assert "没有找到符合过滤条件的段落。" in chinese
+    assert "No passage that matches the filters" in browser.get("/", params=asked).text
