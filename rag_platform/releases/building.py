@@ -236,7 +236,7 @@ class _Build:
             with self._step("copy"):
                 if copied is not None:
                     copy_file(copied, self.directory / copied.name)
-            words = lexical.Feed(pool, self._write_lexical)
+            words = lexical.Feed(pool, tracing.carry(self._write_lexical))
             opened.callback(words.end)
             vectors = dense_files.Spool(
                 self.directory / ".vectors", self.info.dim if self.info else 0
