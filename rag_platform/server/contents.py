@@ -35,6 +35,7 @@ from rag_platform.server.library_tools.definition import (
     OnProgress,
     ToolSpec,
     error_result,
+    trace_failure,
 )
 from rag_platform.server.prompts import add_prompts
 from rag_platform.server.resources import Listeners, Publications, ResourceRequests, add_resources
@@ -128,32 +129,30 @@ def client_level(context: ServerRequestContext[Any, Any]) -> str:
     return "L2" if shows or context.method.startswith("resources/") else "L1"
 
 
-def refuse(name: str, spec: ToolSpec, allow: Sequence[str]) -> CallToolResult | None:
-    """The error result if the caller's token, or the server, does not allow a tool; else None.
+def refuse(name: str, spec: ToolSpec, allow: Sequence[str]) -> RagError | None:
+    """The error if the caller's token, or the server, does not allow a tool; else None.
 
     The token comes first: who lacks the scope is not told what the server allows.
     """
     caller = access.current()
     if not caller.may(spec.scope):
-        error = RagError(
+        return RagError(
             f"{name} needs a token with the scope {spec.scope}, this one has {caller.scope}: ask"
             f" the user for another (`rag token create NAME --scope {spec.scope}`)",
             code="insufficient_scope",
             scope=spec.scope,
         )
-    elif spec.allowed_by and spec.allowed_by not in allow:
+    if spec.allowed_by and spec.allowed_by not in allow:
         option = f"--allow {','.join([*allow, spec.allowed_by])}"
         option += " --root FOLDER" if spec.allowed_by == "ingest" else ""
-        error = RagError(
+        return RagError(
             f"{name} is not allowed on this server: ask the user to start it with `rag serve"
             f" {option}`, or where a client starts it to run `rag mcp install --client CLIENT"
             f" {option} --write`",
             code="tool_not_allowed",
             allow=spec.allowed_by,
         )
-    else:
-        return None
-    return error_result(failure(error))
+    return None
 
 
 class Contents:
@@ -189,12 +188,13 @@ class Contents:
     ) -> CallToolResult:
         """Call a tool for the current caller."""
         spec, allow = self._specs[name], self.library.settings.server.allow
+        request_id = str(context.request_id) if context else None
         if (refused := refuse(name, spec, allow)) is not None:
-            return refused
-        tool = self.tools[name]
-        if context is None:
-            return await tool.run(arguments, None)
-        return await tool.run(arguments, str(context.request_id), progress_of(context))
+            with tracing.for_request(request_id):
+                trace_id = trace_failure(name, refused, self.library.store.logs_dir)
+            return error_result(failure(refused, trace_id))
+        on_progress = progress_of(context) if context else None
+        return await self.tools[name].run(arguments, request_id, on_progress)
 
     async def announce(self) -> None:
         """Follow other machines' publications, and notify clients of every publication."""

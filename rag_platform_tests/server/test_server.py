@@ -360,6 +360,34 @@ def test_unexpected_failures_tell_a_trace_and_no_more(
     )
 
 
+def test_a_call_that_fails_has_one_trace_and_that_failed(read_only_shelf: Any) -> None:
+    """Also one that is refused or has an invalid argument, which nothing traces otherwise."""
+    for tool, arguments, code in (
+        ("library_get_document", {"doc_id": "nope"}, "unknown_document"),
+        ("library_get_document", {"doc_id": "nope", "format": "pdf"}, "invalid_arguments"),
+        ("library_query", {"query": "port", "top_k": 0}, "invalid_arguments"),
+        ("library_ingest", {"content": "x", "filename": "x.md"}, "tool_not_allowed"),
+    ):
+        before = ended_traces(read_only_shelf.store.logs_dir)
+        told = call(read_only_shelf, tool, **arguments).structured_content
+        after = ended_traces(read_only_shelf.store.logs_dir)
+        [trace_id] = after.keys() - before.keys()
+        assert (told["error"]["code"], told["trace_id"]) == (code, trace_id)
+        assert after[trace_id] == ("error", code)
+
+
+def ended_traces(logs_dir: Path) -> dict[str, tuple[str, str]]:
+    """The status and the error's code of each trace that ended, by its id."""
+    lines = [
+        json.loads(it) for path in logs_dir.glob("*.jsonl") for it in path.read_bytes().splitlines()
+    ]
+    return {
+        it["trace_id"]: (it["status"], it.get("error", {}).get("code", ""))
+        for it in lines
+        if it.get("line") == "trace.end"
+    }
+
+
 def test_a_slow_call_blocks_neither_the_loop_nor_other_calls(
     read_only_shelf: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
 from types import NoneType
 from typing import Annotated, Any, Literal, NamedTuple, get_args, get_origin
 
@@ -165,14 +166,23 @@ class LibraryTool:
         on_progress: OnProgress | None = None,
     ) -> CallToolResult:
         """The result of one call; never raises."""
+        with tracing.for_request(request_id):
+            return self._call(arguments, replace(self.service, on_progress=on_progress))
+
+    def _call(self, arguments: dict[str, Any], service: Call) -> CallToolResult:
+        name, logs_dir = self.definition.name, service.library.store.logs_dir
+        trace_id = ""
         try:
-            checked = self._check(arguments)
-            with tracing.for_request(request_id):
-                found = self._run(checked, request_id, on_progress)
-            return self._result(found)
+            if self.spec.own_trace:
+                return self._result(self.spec.function(service, self._check(arguments)))
+            with tracing.trace("tool", logs_dir=logs_dir) as trace, tracing.span(f"tool.{name}"):
+                trace_id = trace.trace_id
+                found = self.spec.function(service, self._check(arguments))
+                return self._result(found._replace(trace_id=trace_id))
         except Exception as error:  # noqa: BLE001 (any error is reported to the client)
-            trace_id = str(error.details.pop("trace_id", "")) if isinstance(error, RagError) else ""
-            trace_id = trace_id or self._trace_failure(error, request_id)
+            if isinstance(error, RagError):
+                trace_id = str(error.details.pop("trace_id", "")) or trace_id
+            trace_id = trace_id or trace_failure(name, error, logs_dir)
             return error_result(self._address_assistant(failure(error, trace_id)))
 
     def _check(self, arguments: dict[str, Any]) -> Arguments:
@@ -184,28 +194,6 @@ class LibraryTool:
         except ValidationError as error:
             message = _describe(error, self.definition.input_schema)
             raise InputError(message, code="invalid_arguments") from error
-
-    def _run(
-        self, checked: Arguments, request_id: str | None, on_progress: OnProgress | None
-    ) -> Answer:
-        """The function's answer, traced."""
-        call = replace(self.service, on_progress=on_progress)
-        if self.spec.own_trace:
-            return self.spec.function(call, checked)
-        logs_dir = self.service.library.store.logs_dir
-        with (
-            tracing.trace("tool", logs_dir=logs_dir, request_id=request_id) as trace,
-            tracing.span(f"tool.{self.definition.name}"),
-        ):
-            return self.spec.function(call, checked)._replace(trace_id=trace.trace_id)
-
-    def _trace_failure(self, error: Exception, request_id: str | None) -> str:
-        """Record the failure of a call without a trace in a new one, and return its id."""
-        logs_dir = self.service.library.store.logs_dir
-        with tracing.trace("tool", logs_dir=logs_dir, request_id=request_id) as trace:
-            with tracing.span(f"tool.{self.definition.name}") as span:
-                span.fail(error)
-            return trace.trace_id
 
     def _result(self, found: Answer) -> CallToolResult:
         """The text, links and images, and the envelope without the text as structured content."""
@@ -252,6 +240,17 @@ class LibraryTool:
         return (
             "; `rag` is run in a terminal: ask the user to" if "`rag " in error["message"] else ""
         )
+
+
+def trace_failure(name: str, error: Exception, logs_dir: Path) -> str:
+    """Record a call of a tool that failed before it had a trace, and return the trace's id."""
+    with (
+        suppress(Exception),
+        tracing.trace("tool", logs_dir=logs_dir) as trace,
+        tracing.span(f"tool.{name}"),
+    ):
+        raise error
+    return trace.trace_id
 
 
 def error_result(answered: Json) -> CallToolResult:
