@@ -108,6 +108,23 @@ def test_every_span_with_a_provider_has_its_version_and_profile(filled: Any) -> 
     assert len(spans) > 8 and bare == set()
 
 
+def test_a_module_has_one_version_and_profile_in_a_trace(filled: Any) -> None:
+    asked = filled.call("query", "What is the largest upload?", "--no-rerank")
+    trace = show(filled.store.logs_dir, asked.envelope["trace_id"])
+    modules = {
+        found["provider_id"]: (found["version"], found["profile_id"])
+        for found in trace["providers"].values()
+    }
+    spans = [span["provider"] for span in trace["spans"]]
+    seen = {
+        span["provider_id"]: (span["provider_version"], span["profile_id"])
+        for span in spans
+        if span["provider_id"] in modules
+    }
+    assert {name.partition(".")[0] for name in seen} >= {"fusion", "reranker", "answerer"}
+    assert seen == {name: modules[name] for name in seen}
+
+
 def test_a_tool_call_names_its_request(filled: Any) -> None:
     from rag_platform.observability import tracing
 

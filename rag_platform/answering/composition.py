@@ -138,7 +138,6 @@ def _run_answerer(
             if isinstance(answerer, Extractive):
                 nearness = _make_nearness(q, composer.first, composer.embed)
                 answerer = dataclasses.replace(answerer, nearness=nearness)
-            span.provider.update(built.span)
             if limits.MODEL in q.shed and built.traits.uses_llm:
                 q.flags["load_shed"] = [*q.flags.get("load_shed", ()), limits.MODEL]
                 q.warnings.append(

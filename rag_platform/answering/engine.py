@@ -167,6 +167,7 @@ def _load_models(q: Question, lease: Lease | None, strategy: Strategy) -> None:
     searches = not q.request.context_chunks
     opened = [(lease, strategy)] if lease is not None else list(_open_namespaces(q))
     for lease, strategy in opened:
+        _describe(q, lease, strategy)
         dense = (
             searches
             and lease.release.dense is not None
@@ -197,14 +198,19 @@ def _open_namespaces(q: Question) -> Iterator[tuple[Lease, Strategy]]:
 # --- stages -------------------------------------------------------------------------------------
 
 
+def _describe(q: Question, lease: Lease, strategy: Strategy) -> None:
+    """Record the strategy, release and request in the trace, those of the first library only."""
+    if q.trace.header["strategy_config_id"]:
+        return
+    q.trace.describe(q.library.config_id(strategy), q.library.providers(lease, strategy))
+    q.trace.set(
+        release_id=lease.release_id,
+        request={name: getattr(q.request, name) for name in _REQUEST_FIELDS},
+    )
+
+
 def _search(q: Question, lease: Lease, strategy: Strategy, deadline: Deadline) -> Found:
-    if not q.trace.header["strategy_config_id"]:
-        config_id = q.library.config_id(strategy)
-        q.trace.describe(config_id, q.library.providers(lease, strategy))
-        q.trace.set(
-            release_id=lease.release_id,
-            request={name: getattr(q.request, name) for name in _REQUEST_FIELDS},
-        )
+    _describe(q, lease, strategy)
     return search(
         SearchContext(q.library, lease, strategy, q.request, q.trace, deadline, q.shed, q.artifacts)
     )
@@ -380,7 +386,10 @@ def _generate(
     """The answer to the question, from the response cache or composed."""
     config = found[0].strategy.answerer
     with tracing.span(
-        "stage.generate", provider_type="answerer", provider_id=config.provider
+        "stage.generate",
+        provider_type="answerer",
+        provider_id=config.provider,
+        **q.library.span_profile(found[0].lease, found[0].strategy, "generator"),
     ) as span:
         key = _response_key(q, found)
         cached: Answer | None = q.library.responses.get(key) if key is not None else None

@@ -413,6 +413,14 @@ class Library:
             self._providers.put(id(strategy), found)
         return found[1]
 
+    def span_profile(self, lease: Lease, strategy: Strategy, module: str) -> Provider:
+        """The version and profile of a module of `providers`, as a span takes them."""
+        found = self.providers(lease, strategy).get(module, {})
+        return {
+            "provider_version": found.get("version", ""),
+            "profile_id": found.get("profile_id", ""),
+        }
+
     def query_vector(self, config: EmbeddingConfig, text: str) -> tuple[Vectors, bool]:
         """(unit vector [dim], whether it was cached). Raises what the embedder raises."""
         vectors, cached = self.models.query_vectors(config, [text])

@@ -602,7 +602,12 @@ def _fuse(s: SearchContext, found: Retrieved, phase: str = "search") -> list[Can
     fusion in the trace: search or feedback.
     """
     config, both = s.strategy.fusion, len(found.ran) == 2
-    with tracing.span("stage.fusion", provider_type="fusion", provider_id=config.provider) as span:
+    with tracing.span(
+        "stage.fusion",
+        provider_type="fusion",
+        provider_id=config.provider,
+        **s.span_profile("fusion"),
+    ) as span:
         # the order used where fusion fails or one retriever ran: sparse where it is fully trusted
         retriever = (
             "sparse" if found.sparse and (found.trust >= 1.0 or not found.dense) else "dense"
@@ -614,7 +619,6 @@ def _fuse(s: SearchContext, found: Retrieved, phase: str = "search") -> list[Can
             span=span,
         ):
             built = s.library.models.provider("fusion", config)
-            span.provider.update(built.span)
             ranked = (
                 built.instance.fuse(found.dense, found.sparse, trust=found.trust, whole=found.whole)
                 if both

@@ -15,7 +15,7 @@ from rag_platform.caching import Cache
 from rag_platform.config import prompts
 from rag_platform.config.ingestion import EmbeddingConfig
 from rag_platform.config.query import AnswererConfig, ProviderConfig, RerankConfig
-from rag_platform.config.settings import Settings, Strategy, canonical_json, fingerprint
+from rag_platform.config.settings import Settings, Strategy, canonical_json
 from rag_platform.errors import ConfigError
 from rag_platform.observability import faults, tracing
 from rag_platform.processes.limits import Gate, Metered
@@ -241,7 +241,6 @@ class Models:
                 "provider_type": kind,
                 "provider_id": config.provider,
                 "provider_version": version,
-                "profile_id": fingerprint(kind, config.provider, config.options, length=12),
             }
             found = self._built.setdefault(key, Built(make(), span))
         return found

@@ -117,7 +117,10 @@ def rank(
     """
     config, former = s.strategy.reranker, "fusion" if len(found.ran) == 2 else f"{found.mode}-only"
     with tracing.span(
-        "stage.rerank", provider_type="reranker", provider_id=config.provider
+        "stage.rerank",
+        provider_type="reranker",
+        provider_id=config.provider,
+        **s.span_profile("reranker"),
     ) as span:
         built: Built | None = None
         # a package may be missing, or its language model not configured
@@ -125,7 +128,6 @@ def rank(
             "rerank", f"the reranker cannot be used, the order of {former} stands (%s)", span=span
         ):
             built = s.library.models.reranker(s.strategy)
-            span.provider.update(built.span)
         applies = built is not None and built.traits.applies and s.request.rerank
         has_preferences = bool(plan.soft or plan.favours)
         needs_all = has_preferences or s.strategy.retrieval.mmr_lambda < 1

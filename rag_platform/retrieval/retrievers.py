@@ -22,7 +22,7 @@ from rag_platform.observability import faults, tracing
 from rag_platform.processes import limits
 from rag_platform.protocols import LexicalReader, Vectors
 from rag_platform.query.analysis import expected_words
-from rag_platform.registry import provider_version, traits
+from rag_platform.registry import traits
 from rag_platform.retrieval.constants import (
     FULL_TRUST,
     MOST_FOREIGN_TRUST,
@@ -98,8 +98,7 @@ class _Search:
             f"stage.retrieve_{name}",
             provider_type=kind,
             provider_id=config.provider,
-            provider_version=provider_version(kind, config.provider),
-            profile_id=release.manifest.index_profile,
+            **self.s.span_profile("vector_index" if dense else "sparse_index"),
             top_k=self.k,
         ) as span:
             if (release.dense if dense else release.lexical) is None:
@@ -124,7 +123,7 @@ class _Search:
             "model.embed",
             provider_type="embedder",
             provider_id=embedding.provider,
-            provider_version=provider_version("embedder", embedding.provider),
+            **self.s.span_profile("embedder"),
         ) as model:
             vector, cached = limits.run_within(
                 self.ends - time.monotonic(),

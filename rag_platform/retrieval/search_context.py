@@ -48,6 +48,10 @@ class SearchContext(Fallbacks):
         """The doc_ids and version_ids that tombstones hide, read from the ledger once a search."""
         return self.library.hidden_names(self.lease)
 
+    def span_profile(self, module: str) -> dict[str, str]:
+        """`Library.span_profile` of a module of this search."""
+        return self.library.span_profile(self.lease, self.strategy, module)
+
     def fork(self) -> SearchContext:
         """The same context with empty fallbacks, for a part that is reported separately."""
         return replace(self, failures=set(), flags={}, warnings=[])
