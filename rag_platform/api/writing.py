@@ -360,6 +360,4 @@ def _markdown(data: JobData) -> str:
     lines += [
         f"- failed: {it['source_uri']}: [{it['code']}] {it['reason']}" for it in data["failures"]
     ]
-    if running:
-        lines.append("Ask `library_get_job` for its progress.")
     return "\n".join(lines)

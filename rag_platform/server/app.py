@@ -248,9 +248,7 @@ class LibraryServer(MCPServer[Any]):
     async def call_tool(
         self, name: str, arguments: dict[str, Any], context: Context[Any, Any] | None = None
     ) -> CallToolResult | InputRequiredResult:
-        """The envelope of a call. Raises ToolError for an unknown tool."""
-        if not self.contents.has(name):
-            return await super().call_tool(name, arguments, context)
+        """The envelope of a call."""
         return await self.contents.call(name, arguments, context)
 
 

@@ -24,7 +24,7 @@ from mcp_types.version import is_version_at_least
 from rag_platform import access
 from rag_platform.api.envelopes import failure
 from rag_platform.config.settings import ServerSettings, tool_name
-from rag_platform.errors import RagError
+from rag_platform.errors import NotFoundError, RagError, did_you_mean
 from rag_platform.observability import tracing
 from rag_platform.releases.servers import following
 from rag_platform.retrieval.library import Library
@@ -41,6 +41,7 @@ from rag_platform.server.prompts import add_prompts
 from rag_platform.server.resources import Listeners, Publications, ResourceRequests, add_resources
 from rag_platform.server.worker_pool import QueryPool
 from rag_platform.text.encoding import encodable_json
+from rag_platform.text.wording import shorten
 from rag_platform.web.guards import add_log_fields
 
 _STRUCTURED_SINCE = "2025-06-18"  # the first protocol with structured content in results
@@ -129,12 +130,19 @@ def client_level(context: ServerRequestContext[Any, Any]) -> str:
     return "L2" if shows or context.method.startswith("resources/") else "L1"
 
 
-def refuse(name: str, spec: ToolSpec, allow: Sequence[str]) -> RagError | None:
-    """The error if the caller's token, or the server, does not allow a tool; else None.
+def refuse(name: str, specs: Mapping[str, ToolSpec], allow: Sequence[str]) -> RagError | None:
+    """The error of a tool that does not exist, or that the caller's token or the server does not
+    allow; else None.
 
-    The token comes first: who lacks the scope is not told what the server allows.
+    The token comes before the server: who lacks the scope is not told what the server allows.
     """
     caller = access.current()
+    if (spec := specs.get(name)) is None:
+        return NotFoundError(
+            f"no tool {shorten(name, _MAX_NAME)!r}{did_you_mean(name, specs)}; `tools/list` names"
+            " the tools",
+            code="unknown_tool",
+        )
     if not caller.may(spec.scope):
         return RagError(
             f"{name} needs a token with the scope {spec.scope}, this one has {caller.scope}: ask"
@@ -179,19 +187,15 @@ class Contents:
         add_resources(server, library)
         add_prompts(server, library, settings)
 
-    def has(self, name: str) -> bool:
-        """True for a tool of the platform, even one that is not allowed."""
-        return name in self._specs
-
     async def call(
         self, name: str, arguments: dict[str, Any], context: Context[Any, Any] | None
     ) -> CallToolResult:
         """Call a tool for the current caller."""
-        spec, allow = self._specs[name], self.library.settings.server.allow
         request_id = str(context.request_id) if context else None
-        if (refused := refuse(name, spec, allow)) is not None:
+        if (refused := refuse(name, self._specs, self.library.settings.server.allow)) is not None:
+            known = name if name in self._specs else "unknown"
             with tracing.for_request(request_id):
-                trace_id = trace_failure(name, refused, self.library.store.logs_dir)
+                trace_id = trace_failure(known, refused, self.library.store.logs_dir)
             return error_result(failure(refused, trace_id))
         on_progress = progress_of(context) if context else None
         return await self.tools[name].run(arguments, request_id, on_progress)

@@ -20,6 +20,7 @@ from mcp import Client, StdioServerParameters
 from mcp.client.stdio import stdio_client
 from PIL import Image
 
+from rag_platform.observability.trace_reader import show
 from rag_platform.processes import jobs
 from rag_platform.releases.version_history import history
 from rag_platform.retrieval.library import Library
@@ -90,6 +91,25 @@ def test_nothing_may_be_changed_unless_it_is_allowed(read_only_shelf: Any) -> No
     assert refused.is_error and error["code"] == "tool_not_allowed"
     assert "library_ingest is not allowed" in error["message"]
     assert "`rag serve --allow delete,ingest --root FOLDER`" in error["message"]
+
+
+def test_a_call_of_no_tool_is_answered_with_an_envelope_and_a_trace(read_only_shelf: Any) -> None:
+    refused = call(serve(read_only_shelf), "qurey", query="x")
+    answered = refused.structured_content
+    assert refused.is_error and answered["error"] == {
+        "code": "unknown_tool",
+        "message": "no tool 'library_qurey'; did you mean 'library_query'?; `tools/list` names the"
+        " tools",
+        "details": {"kind": "not_found"},
+    }
+    told = show(read_only_shelf.store.logs_dir, answered["trace_id"])
+    assert told["spans"][0]["error"]["code"] == "unknown_tool"
+
+
+def test_a_truth_value_is_no_number_of_seconds(shelf: Any) -> None:
+    refused = call(serve(shelf, allow=("ingest",)), "ingest", content="x", wait=True)
+    message = refused.structured_content["error"]["message"]
+    assert message.startswith("argument 'wait': input should be a valid number")
 
 
 @pytest.fixture

@@ -76,8 +76,10 @@ class Arguments(BaseModel):
             words = [word for it in kinds if get_origin(it) is Literal for word in get_args(it)]
             if value is None and NoneType not in kinds and not field.is_required():
                 del read[name]
-            elif type(value) is int and str in kinds:
-                read[name] = str(value)
+            elif (type(value) is int and str in kinds) or (
+                type(value) is bool and (int in kinds or float in kinds)
+            ):
+                read[name] = str(value)  # `true` is refused as a number: it is not 1 second
             elif isinstance(value, str) and not value.strip() and field.default is None:
                 del read[name]
             elif isinstance(value, str) and value.lower() in words:

@@ -11,6 +11,7 @@ from pydantic import Field
 from rag_platform import access
 from rag_platform.api import writing
 from rag_platform.api.envelopes import fill_shape
+from rag_platform.config.settings import tool_name
 from rag_platform.contract.schema import JobData, JobHead, JobsData
 from rag_platform.retrieval.namespaces import choose_to_ingest
 from rag_platform.server.library_tools.definition import (
@@ -89,7 +90,12 @@ def _wait_for(call: Call, job: JobData, wait: float) -> Answer:
 
 
 def _show(call: Call, job: JobData) -> Answer:
-    """The job; if its reason advises a terminal command, with what an assistant can do instead."""
+    """The job and what an assistant can do: follow an open one, or ingest again where its reason
+    advises a terminal command.
+    """
+    if job["state"] not in writing.FINAL_STATES:
+        tool = tool_name(call.settings.server, "get_job")
+        job["markdown"] += f"\nAsk `{tool}` for its progress."
     if "`rag jobs retry" in job["reason"]:
         job["markdown"] += "\n`rag` is run in a terminal by the user"
         allowed = "ingest" in call.settings.server.allow
