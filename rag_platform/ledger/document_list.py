@@ -105,6 +105,7 @@ WHERE d.namespace = :namespace AND d.status = 'active' AND v.status NOT IN ('fai
 _PROBLEMS = f"""
 SELECT source_uri, problem, count(*) OVER () FROM ({_FAILED}) AS failed
 WHERE source_uri NOT IN (SELECT value FROM json_each(:refused))
+    AND substr(problem, 1, length(CAST(:code AS TEXT))) <> CAST(:code AS TEXT)
 ORDER BY source_uri LIMIT :limit
 """
 # of some source_uris, those of documents and folders that an earlier version answers for
@@ -239,16 +240,22 @@ class DocumentList(Database):
         return int(self._value(self._sql(_WAITING), {"namespace": namespace, **bound}))
 
     def document_problems(
-        self, namespace: str, published: Collection[str], limit: int
+        self, namespace: str, published: Collection[str], limit: int, *, without: str = ""
     ) -> tuple[int, list[tuple[str, str, bool]]]:
         """(number of documents whose newest version failed or whose file could not be received,
         source_uri and reason of the first ones, and whether an earlier version still answers).
+        Problems with the code `without` are left out.
         """
         db, bound = self._bind(published)
-        refused = self._find_refused_files(namespace)
+        code = f"[{without}] "
+        refused = {
+            uri: problem
+            for uri, problem in self._find_refused_files(namespace).items()
+            if not problem.startswith(code)
+        }
         # with no row there would be no count
         values = {"namespace": namespace, "limit": max(limit, 1)}
-        values |= {"refused": json.dumps(list(refused))}
+        values |= {"refused": json.dumps(list(refused)), "code": code}
         found = db.execute(self._sql(_PROBLEMS), {**values, **bound}).fetchall()
         problems = sorted([*refused.items(), *((uri, problem) for uri, problem, _ in found)])
         uris = json.dumps([uri for uri, _ in problems[:limit]])

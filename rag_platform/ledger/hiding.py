@@ -50,9 +50,11 @@ class LedgerView:
 
     def list_unread(self, namespace: str, most: int) -> tuple[int, list[str]]:
         """The number of documents whose newest version or whose file could not be read, and at
-        most that many of their names.
+        most that many of their names. Empty files have nothing to read.
         """
-        count, problems = self._ledger().document_problems(namespace, (), most)
+        count, problems = self._ledger().document_problems(
+            namespace, (), most, without="empty_file"
+        )
         return count, [source_uri for source_uri, *_ in problems]
 
     def failed_updates(self, namespace: str, doc_ids: Collection[str]) -> dict[str, str]:

@@ -101,6 +101,8 @@ def test_states_follow_the_release_the_newest_version_and_deletions(ledger: Ledg
         1,
         [("files/ccc.md", "[broken] it is torn", False)],
     )
+    assert ledger.document_problems("default", PUBLISHED, 5, without="broken") == (0, [])
+    assert ledger.document_problems("default", PUBLISHED, 5, without="broke")[0] == 1
 
 
 def test_a_failed_newest_version_is_a_problem_of_a_live_document(ledger: Ledger) -> None:
