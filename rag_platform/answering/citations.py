@@ -32,6 +32,10 @@ LEFT_OUT = " …"  # follows a quoted introduction whose continuation is not quo
 INCLUDES = " →"  # the same, before the file that the documents include there
 _LEFT_OUT = re.compile(rf"(?:{LEFT_OUT}|{INCLUDES} `[^`\s]+`)\Z")
 _MARK = re.compile(r"(?<!\\)\[(\d{1,3})\](?!\()")
+# at most nine marks are looked over, for linear time
+_SPACE_BEFORE_STOP = re.compile(
+    r"(?<=\S)[ \t]+(?=(?:\[\d{1,3}\] ?){1,9}(?:[.,;:!?](?:\s|\Z)|[。，；：！？]))"
+)
 _CHUNK_LINK = re.compile(r"\[([^\[\]]*)\]\(chunk://([^()\s]+)\)")
 _MARKS = re.compile(rf"(?:\s*{_MARK.pattern})+")
 # marks as models write them: [1, 2], [1][2], [^1], 【1】, 【1†source】, [1](link), [passage 1]
@@ -373,8 +377,10 @@ def renumber_marks(answer: str, numbers: Mapping[int, int]) -> str:
 
 
 def strip_marks(answer: str) -> str:
-    """The answer without its marks; brackets in code stay."""
-    return _outside_code(answer, lambda prose: _MARK.sub("", prose))
+    """The answer without its marks, nor the space before a mark that ends a sentence; brackets in
+    code stay.
+    """
+    return _outside_code(answer, lambda prose: _MARK.sub("", _SPACE_BEFORE_STOP.sub("", prose)))
 
 
 def number_links(answer: str, sources: Sequence[str]) -> tuple[str, list[str]]:

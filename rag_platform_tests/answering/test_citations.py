@@ -14,6 +14,7 @@ from rag_platform.answering.citations import (
     number_links,
     remove_foreign_links,
     renumber_marks,
+    strip_marks,
     unescape_marks,
 )
 from rag_platform.answering.groundedness import find_span, is_quoted, says_something, support
@@ -288,3 +289,23 @@ def test_links_to_chunks_become_marks() -> None:
     answer = "Use [`jar`](chunk://c2) [1](chunk://c1), not `[x](chunk://c3)`. [Lid](chunk://c4)"
     marked = "Use `jar` [2] [1], not `[x](chunk://c3)`. Lid [3]"
     assert number_links(answer, ["c1", "c2"]) == (marked, ["c1", "c2", "c4"])
+
+
+@pytest.mark.parametrize(
+    ("text", "bare"),
+    [
+        ("It runs at 50 Hz [1].", "It runs at 50 Hz."),
+        ("It runs [1] [2][3], and stops [1]!", "It runs, and stops!"),
+        ("每六个月 [1]。", "每六个月。"),
+        ("It runs. [1] It stops.", "It runs.  It stops."),
+        ("See [1] .NET", "See  .NET"),
+        ("cp . `a [1] .`", "cp . `a [1] .`"),
+    ],
+)
+def test_no_space_stays_before_the_stop_after_a_mark(text: str, bare: str) -> None:
+    assert strip_marks(text) == bare
+
+
+def test_marks_without_end_take_linear_time() -> None:
+    for hostile in (" " * 100_000, "a" + " " * 100_000 + "[1]x", "[1] " * 100_000):
+        assert len(strip_marks(hostile)) <= len(hostile)
