@@ -18,6 +18,7 @@ from rag_platform.ledger.ledger import Ledger
 from rag_platform.ledger.schema import Job, JobItem, now
 from rag_platform.processes import jobs
 from rag_platform.processes.jobs import Started
+from rag_platform.releases.release_store import current_or_empty, list_newer
 from rag_platform.releases.version_history import require_kept
 from rag_platform.workspace import DataRoot, Workspace
 
@@ -151,6 +152,9 @@ def _start_job(
     kind: str, namespace: str, args: Json, items: Sequence[JobItem], root: DataRoot
 ) -> Started:
     ledger = root.ledger
+    published = current_or_empty(root.store, namespace)
+    if args["release"] and list_newer(namespace, published, root.store, ledger):
+        args = {**args, "ends_rollback_to": published}
     job = ledger.add_job(kind, namespace, args, items)
     if not args["release"]:
         ledger.update_job(job.job_id, state="done", started_at=now(), ended_at=now())
@@ -166,10 +170,9 @@ def live_data(job: Job, document: Document, release_id: str | None) -> Json:
         text += "." if wanted in (None, live) else f"; its source holds {wanted}."
     else:
         text = f"{document.doc_id} follows its source; {live or 'nothing of it'} is live."
+    text += f" Release {release_id} of library {document.namespace!r} is published."
     return {
-        "markdown": (
-            f"{text} Release {release_id} of library {document.namespace!r} is published."
-        ),
+        "markdown": "\n".join([text, *_ended_rollback(job)]),
         "job_id": job.job_id,
         "doc_id": document.doc_id,
         "live_version": live,
@@ -177,6 +180,16 @@ def live_data(job: Job, document: Document, release_id: str | None) -> Json:
         "pinned": document.pinned,
         "release_id": release_id,
     }
+
+
+def _ended_rollback(job: Job) -> list[str]:
+    """A warning where the job's release holds again what a rollback had taken back."""
+    if not (release_id := job.args.get("ends_rollback_to")):
+        return []
+    return [
+        f"Warning: this ended the rollback to {release_id}: what came after it is published again;"
+        f" `rag releases rollback {release_id} --namespace {job.namespace}` takes it back."
+    ]
 
 
 def edit_data(document: Document, job: Job | None) -> Json:
@@ -193,6 +206,7 @@ def edit_data(document: Document, job: Job | None) -> Json:
             value = [f"{key}={item}" for key, item in value.items()]
         if value:
             lines.append(f"- {name}: {', '.join(value) if isinstance(value, list) else value}")
+    lines += _ended_rollback(job) if job else []
     return {
         "markdown": "\n".join(lines),
         "doc_id": document.doc_id,

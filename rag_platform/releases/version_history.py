@@ -136,6 +136,7 @@ def _history_markdown(data: Json) -> str:
         marks += ["what the source holds"] if row["wanted"] and not row["live"] else []
         marks += ["deleted"] if row["deleted_at"] else []
         marks += [f"edition {row['edition']}"] if row["edition"] else []
+        marks += [f"revision {row['revision']}"] if row["revision"] > 1 else []
         state = ", ".join([row["status"], *marks])
         releases = len(row["releases"])
         rows.append((short, row["received_at"], state, row["size"], row["chunks"], releases))

@@ -68,6 +68,16 @@ def test_a_pinned_version_stays_until_it_is_let_go(desk: Any) -> None:
 
 
 @pytest.mark.usefixtures("two_versions")
+def test_an_edit_after_a_rollback_says_that_it_ended_it(desk: Any) -> None:
+    assert "rollback" not in desk.call("docs", "edit", "gate.md", "--tag", "a").data["markdown"]
+    back = desk.call("releases", "rollback").data["release"]["release_id"]
+    for command in (("edit", "gate.md", "--tag", "b"), ("live", "gate.md", short(desk, 1))):
+        told = desk.call("docs", *command).data["markdown"]
+        assert f"this ended the rollback to {back}:" in told
+        back = desk.call("releases", "rollback").data["release"]["release_id"]
+
+
+@pytest.mark.usefixtures("two_versions")
 def test_a_version_of_another_config_is_built_before_it_is_pinned(desk: Any) -> None:
     strategy = desk.folder / "config" / "strategies" / "tiny.yaml"
     strategy.write_text(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -65,6 +66,10 @@ def test_every_version_newest_first_with_what_became_of_it(
     assert (new["size"], new["deleted_at"], new["pinned"]) == (len(LATER), "", False)
 
 
+def _told(shelf: Any, document: Document) -> str:
+    return str(history(document, store=shelf.store, ledger=shelf.ledger)["markdown"])
+
+
 def test_pins_deletions_and_failures_show(shelf: Any, two_versions: Document) -> None:
     new, old = (row["version_id"] for row in rows(shelf, two_versions))
     shelf.ledger.pin("default", two_versions.doc_id, old)
@@ -91,6 +96,19 @@ def test_pins_deletions_and_failures_show(shelf: Any, two_versions: Document) ->
         ledger=shelf.ledger,
     )
     assert data["status"] == "deleted" and all(row["deleted_at"] for row in data["versions"])
+
+
+def test_a_file_that_was_ingested_anew_shows_its_revision(
+    shelf: Any, two_versions: Document
+) -> None:
+    assert "revision" not in _told(shelf, two_versions)
+    again = replace(
+        shelf.ledger.version(str(two_versions.live_version)),
+        version_id=f"{two_versions.live_version}r2",
+        revision=2,
+    )
+    shelf.ledger.receive([(two_versions, again)])
+    assert _told(shelf, two_versions).count(", revision 2 |") == 1
 
 
 def test_the_live_version_is_compared_with_the_one_before(
