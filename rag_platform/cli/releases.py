@@ -210,7 +210,14 @@ def releases_import(context: Context, file: Path) -> Json:
     """
     from rag_platform.releases.exchange import import_release
 
-    return _show_exchanged(import_release(file, context.root), "published")
+    done = import_release(file, context.root)
+    data = _show_exchanged(done, "published")
+    if not done.signed:
+        data["markdown"] += (
+            "\nWarning: RAG_EXPORT_KEY is not set, so whoever could write the file may have changed"
+            " it: set the key it was signed with to have that checked"
+        )
+    return data
 
 
 def _show_exchanged(done: Any, what: str) -> Json:

@@ -15,6 +15,7 @@ import io
 import json
 import os
 import re
+import sqlite3
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass, replace
@@ -175,15 +176,17 @@ def import_release(path: Path, root: DataRoot) -> ExchangeResult:
                     " that has none, or remove this one first",
                     code="namespace_exists",
                 )
-            manifest = _checked_manifest(folder / _RELEASE, head)
-            pairs = _read_pairs(folder / _RELEASE)
-            _check_documents(path, head, pairs)
+            try:
+                manifest = _checked_manifest(folder / _RELEASE, head)
+                pairs = _read_pairs(folder / _RELEASE)
+                deletions = _check_documents(path, head, pairs)
+            except (sqlite3.Error, ValueError, KeyError, TypeError, AttributeError) as error:
+                raise _bad(path, f"its records cannot be read: {error!r}") from error
             for name in _list_members(Store(folder), pairs, manifest.profiles) & set(head["files"]):
                 if not (store.home / name).is_file():
                     (store.home / name).parent.mkdir(parents=True, exist_ok=True)
                     os.replace(folder / name, store.home / name)
             _record(pairs, manifest, head["operations"], ledger)
-            deletions = head.get("deletions", ())  # none in the files of earlier programs
             _record_deletions(namespace, deletions, ledger)
             _place(folder / _RELEASE, manifest, store, ledger)
             publish_candidate(namespace, release_id, root)
@@ -261,9 +264,11 @@ def _checked_manifest(directory: Path, head: Json) -> Manifest:
     return manifest
 
 
-def _check_documents(path: Path, head: Json, pairs: list[tuple[Document, Version]]) -> None:
-    """Raise IntegrityError for documents whose folders would lie elsewhere, and for bytes under
-    the hash of others: a later ingest of those would take them.
+def _check_documents(path: Path, head: Json, pairs: list[tuple[Document, Version]]) -> list[Json]:
+    """The deletions; those, and the edits of every edition, must be readable.
+
+    Raises IntegrityError for documents whose folders would lie elsewhere, and for bytes under the
+    hash of others: a later ingest of those would take them.
     """
     for owner, version in pairs:
         of_library = owner.namespace == version.namespace == head["namespace"]
@@ -272,6 +277,11 @@ def _check_documents(path: Path, head: Json, pairs: list[tuple[Document, Version
         sha256 = version.file_sha256
         if head["files"].get(f"raw/{sha256[:2]}/{sha256}") != sha256:
             raise _bad(path, f"the bytes of {version.version_id} are others")
+        if version.edition:
+            list(head["operations"][version.version_id])
+    fields = ("doc_id", "version_id", "created_at")
+    # none in the files of earlier programs
+    return [{name: item[name] for name in fields} for item in head.get("deletions", ())]
 
 
 def _record(

@@ -30,6 +30,7 @@ from rag_platform_tests.conftest import Shelf
 pytestmark = pytest.mark.integration
 
 KEY = "a key of sixteen or more"
+HEAD = "export.json"
 
 
 @pytest.fixture(scope="module")
@@ -266,6 +267,42 @@ def test_bytes_under_the_hash_of_others_are_refused(
     with pytest.raises(IntegrityError, match="are others"):
         import_release(rewrite(exported, tmp_path / "forged.tar", change), root)
     assert not root.store.area("raw").exists()
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{"deletions": [{"doc_id": "x"}]}, {"deletions": 1}, {"deletions": ["x"]}],
+)
+def test_records_that_a_forger_left_out_are_refused_in_one_line(
+    exported: Path, root: DataRoot, tmp_path: Path, wrong: dict[str, object]
+) -> None:
+    def change(held: str, data: bytes) -> bytes:
+        return json.dumps({**json.loads(data), **wrong}).encode() if held == HEAD else data
+
+    with pytest.raises(IntegrityError, match="its records cannot be read") as refused:
+        import_release(rewrite(exported, tmp_path / "forged.tar", change), root)
+    assert refused.value.code == "bad_export" and not root.ledger.namespaces()
+
+
+def test_a_forged_manifest_is_refused_in_one_line(
+    exported: Path, root: DataRoot, tmp_path: Path
+) -> None:
+    name = "release/manifest.json"
+    with tarfile.open(exported) as bundle:
+        held = bundle.extractfile(name)
+        assert held is not None
+        forged = json.dumps({**json.loads(held.read()), "oddity": 1}).encode()
+
+    def change(held: str, data: bytes) -> bytes:
+        if held != HEAD:
+            return forged if held == name else data
+        head = json.loads(data)
+        head["files"][name] = hashlib.sha256(forged).hexdigest()
+        return json.dumps(head).encode()
+
+    with pytest.raises(IntegrityError, match="its records cannot be read"):
+        import_release(rewrite(exported, tmp_path / "forged.tar", change), root)
+    assert not root.ledger.namespaces()
 
 
 def test_a_content_nested_without_end_is_refused(
