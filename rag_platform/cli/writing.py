@@ -86,13 +86,13 @@ _QUESTIONS = (
     "--include",
     multiple=True,
     metavar="GLOB",
-    help="Only files of the folder that match, also in later syncs; repeatable.",
+    help="Only files of the folder that match, also in later syncs; repeatable, '' for all again.",
 )
 @click.option(
     "--exclude",
     multiple=True,
     metavar="GLOB",
-    help="Skip files and folders that match, also in later syncs; repeatable.",
+    help="Skip files and folders that match, also in later syncs; repeatable, '' for none again.",
 )
 @wait_option
 @answers(namespace=True, own_trace=True)

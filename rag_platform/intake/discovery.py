@@ -246,7 +246,7 @@ class _Finder:
         """
         options, namespace = self._options, self._namespace
         options_given: dict[str, Any] = {
-            key: value
+            key: tuple(filter(None, value)) if isinstance(value, tuple) else value
             for key in ("include", "exclude", "on_gone")
             if (value := getattr(options, key))
         }
@@ -270,10 +270,7 @@ class _Finder:
                 " with --source NAME",
                 code="source_taken",
             )
-        on_gone, root = options.on_gone or "retire", str(path)
-        return Source(
-            namespace, name, "folder", root, options.include, options.exclude, on_gone=on_gone
-        ), ""
+        return Source(namespace, name, "folder", str(path), **options_given), ""
 
     def _file_uri(self, path: Path) -> str:
         """`files/NAME`, with as many parent folders as needed to be unique."""

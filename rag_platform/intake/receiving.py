@@ -107,8 +107,10 @@ def receive(
 
         def record_namespace() -> None:
             ledger.bind_strategy(namespace, strategy.name, strategy_config_id(strategy))
-            for source in finds.sources.values():
-                ledger.put_source(source)
+            held = {file.source.name for file in finds.found.values() if not file.ignored}
+            for name, source in finds.sources.items():
+                if name in state.sources or name in held:
+                    ledger.put_source(source)
 
         is_known = namespace in ledger.namespaces()
         if is_known:  # before anything is stored: this raises for another strategy

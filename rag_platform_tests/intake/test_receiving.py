@@ -188,6 +188,19 @@ def test_include_and_exclude(library: Library) -> None:
     }
 
 
+def test_a_new_folder_of_which_nothing_is_taken_becomes_no_source(library: Library) -> None:
+    library.complete(library.receive(library.write("a.md", "# A")))
+    library.write("b.md", "# B")
+    assert decisions(library.receive(exclude=("*.md",)))["docs/b.md"] == "ignored"
+    assert [source.name for source in library.ledger.sources("lib")] == ["files"]
+    library.receive()
+    library.receive(exclude=("*.md",))
+    [_, known] = sorted(library.ledger.sources("lib"), key=lambda source: source.name != "files")
+    assert (known.name, known.exclude) == ("docs", ("*.md",))
+    library.receive(exclude=("",))
+    assert [it.exclude for it in library.ledger.sources("lib") if it.name == "docs"] == [()]
+
+
 def test_a_file_inside_a_known_folder_belongs_to_that_source(library: Library) -> None:
     path = library.write("sub/a.md", "# A")
     library.complete(library.receive())
