@@ -269,7 +269,10 @@ def sources_list(context: Context) -> Json:
 @click.command()
 @click.argument("chunk_id", required=False)
 @click.option(
-    "--all", "everything", is_flag=True, help="Prove every chunk of the published release."
+    "--all",
+    "everything",
+    is_flag=True,
+    help="Prove every chunk of the published releases, of all libraries unless one is named.",
 )
 @answers(namespace=True)
 def verify(context: Context, chunk_id: str | None, everything: bool) -> Json:
@@ -278,19 +281,28 @@ def verify(context: Context, chunk_id: str | None, everything: bool) -> Json:
 
     if everything == bool(chunk_id):
         raise InputError("name a CHUNK_ID, or give --all", code="usage")
-    name = context.namespace
+    every = everything and not context.given_namespace
+    names = (list(context.library.namespaces()) if every else []) or [context.namespace]
     with progress_bar(context.json_output) as advance:
-        result = verify_release(
-            context.store,
-            name,
-            chunk_id=chunk_id,
-            limits=context.settings.limits,
-            on_progress=lambda done, total: advance("verifying", done, total),
-        )
-    data = result.data()
-    if everything:
-        data["markdown"] = f"{data['markdown']}\n{context.name_others()}".rstrip()
-    return fail_if(bool(result.failures), data, code="unproved_chunks")
+        found = {
+            name: verify_release(
+                context.store,
+                name,
+                chunk_id=chunk_id,
+                limits=context.settings.limits,
+                on_progress=lambda done, total: advance("verifying", done, total),
+            ).data()
+            for name in names
+        }
+    data = found[names[0]]
+    if len(found) > 1:
+        data = {
+            "markdown": "\n".join(f"**{name}**: {it['markdown']}" for name, it in found.items()),
+            "checked": sum(it["checked"] for it in found.values()),
+            "failed": sum(it["failed"] for it in found.values()),
+            "libraries": found,
+        }
+    return fail_if(data["failed"] > 0, data, code="unproved_chunks")
 
 
 @click.command()

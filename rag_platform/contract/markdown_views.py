@@ -285,7 +285,10 @@ def _waiting_lines(row: NamespaceStatus) -> list[str]:
 def status_markdown(data: StatusData) -> str:
     """One line for the installation, one for each namespace, then jobs, servers and problems."""
     up = f", up {data['uptime_seconds']:.0f} s" if "running_queries" in data else ""
-    lines = [f"rag_platform {data['app_version']}{up}, default library {data['default_namespace']}"]
+    lines = [f"rag_platform {data['app_version']}{up}"]
+    names = [row["namespace"] for row in data["namespaces"]]
+    if not names or data["default_namespace"] in names:
+        lines[0] += f", default library {data['default_namespace']}"
     for row in data["namespaces"]:
         name = f"**{row['namespace']}**"
         if row["problem"]:

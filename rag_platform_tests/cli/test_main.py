@@ -246,6 +246,9 @@ def test_globs_choose_and_sync_retires(desk: Any) -> None:
     desk.write(one=LIMITS, two="# Two\n\nPallets.\n", draft="# Draft\n\nNot yet.\n")
     chosen = desk.call("ingest", desk.docs, "--include", "*.md", "--exclude", "draft*")
     assert (chosen.data["new"], chosen.data["ignored"]) == (2, 1)
+    again = desk.call("ingest", desk.docs, "--exclude", "")
+    assert (again.data["new"], again.data["ignored"]) == (1, 0)
+    assert desk.call("ingest", desk.docs, "--exclude", "draft*", "--sync").data["retired"] == 1
     (desk.docs / "two.md").unlink()
     kept = desk.call("ingest", desk.docs)
     assert (kept.data["retired"], desk.call("docs", "list").data["total"]) == (0, 2)
@@ -253,6 +256,7 @@ def test_globs_choose_and_sync_retires(desk: Any) -> None:
     assert (synced.data["retired"], desk.call("docs", "list").data["total"]) == (1, 1)
     everything = desk.call("docs", "list", "--all").data["groups"][0]["documents"]
     assert sorted((d["filename"], d["status"]) for d in everything) == [
+        ("draft.md", "retired"),
         ("one.md", "active"),
         ("two.md", "retired"),
     ]
@@ -407,9 +411,18 @@ def test_several_libraries_answer_one_question(desk: Any) -> None:
         assert desk.call(*QUESTION, *both, *wrong).exit_code == 2
     assert "namespace" not in desk.call(*QUESTION, "--namespace", "default").data["citations"][0]
     alone = "Of library 'default' alone; `--namespace` names another: hr."
-    for words in (("docs", "list"), ("verify", "--all")):
-        assert CliRunner().invoke(main, words).output.rstrip().endswith(alone)
-        assert "alone" not in CliRunner().invoke(main, [*words, "--namespace", "hr"]).output
+    words = ["docs", "list"]
+    assert CliRunner().invoke(main, words).output.rstrip().endswith(alone)
+    assert "alone" not in CliRunner().invoke(main, [*words, "--namespace", "hr"]).output
+    proved = desk.call("verify", "--all").data
+    assert (proved["checked"], proved["failed"], set(proved["libraries"])) == (
+        2,
+        0,
+        {"default", "hr"},
+    )
+    assert proved["markdown"].startswith("**default**: 1 chunk checked against the raw bytes, 0")
+    assert desk.call("verify", "--all", "--namespace", "hr").data["checked"] == 1
+    assert ", default library default\n" in desk.call("status").data["markdown"]
 
 
 def test_one_of_several_libraries_has_to_be_named_but_for_lists_of_all(desk: Any) -> None:
@@ -418,6 +431,8 @@ def test_one_of_several_libraries_has_to_be_named_but_for_lists_of_all(desk: Any
         desk.publish(desk.docs / f"{name}.md", namespace=name)
         with desk.ledger() as ledger:
             ledger.add_job("ingest", name, {})
+    assert desk.call("verify", "--all").data["checked"] == 2
+    assert "default library" not in desk.call("status").data["markdown"]
     refused = desk.call("docs", "list").error
     assert refused["code"] == "which_collection"
     assert refused["message"].endswith(
