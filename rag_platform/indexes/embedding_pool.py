@@ -22,6 +22,7 @@ from rag_platform.observability import faults
 from rag_platform.processes.worker import Child, ChildDied, serve
 from rag_platform.protocols import Vectors
 from rag_platform.registry import make_provider, provider_class, with_cache_folder
+from rag_platform.text.wording import pluralise
 
 _LOAD_SECONDS = 120.0  # maximum time for loading a model in advance
 _PREPARE = None  # message that makes a child call its embedder's `prepare`
@@ -73,7 +74,8 @@ class EmbeddingWorker:
             self.close()
             reason = f"took more than {seconds:.0f} s" if late else str(error)
             raise ProviderError(
-                f"the embedder {self._provider!r} {reason} on {len(texts or ())} texts",
+                f"the embedder {self._provider!r} {reason} on"
+                f" {pluralise(len(texts or ()), 'text')}",
                 code="embedder_died",
             ) from error
         except ProviderError as error:

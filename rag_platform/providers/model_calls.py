@@ -24,6 +24,7 @@ from rag_platform.processes.limits import question_ends
 from rag_platform.protocols import Completion, Message
 from rag_platform.retrying import pause, retry_after
 from rag_platform.text.tokens import estimate_tokens
+from rag_platform.text.wording import pluralise
 
 R = TypeVar("R")
 # options that do not affect the output
@@ -78,8 +79,8 @@ class Endpoint:
         how = "its reply is not readable" if failure.code == "broken_reply" else "did not answer"
         words = " ".join((failure.words or str(cause)).split())
         return ProviderError(
-            f"the model {self.model!r} at {self.place}: {how} ({failure.code}, after {tries + 1}"
-            f" tries): {words[:300]}",
+            f"the model {self.model!r} at {self.place}: {how} ({failure.code}, after"
+            f" {pluralise(tries + 1, 'attempt')}): {words[:300]}",
             code=failure.code,
             retryable=failure.retryable,
             retries=tries,

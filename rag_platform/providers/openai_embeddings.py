@@ -20,6 +20,7 @@ from rag_platform.providers.model_clients import OpenAIModel
 from rag_platform.providers.model_texts import clean_texts
 from rag_platform.registry import require_at_least
 from rag_platform.text.tokens import estimate_tokens
+from rag_platform.text.wording import pluralise
 from rag_platform.traits import Traits
 
 # codes of failures that are the same for every text
@@ -140,8 +141,8 @@ class OpenAIEmbeddings(OpenAIModel):
         )
         if not isinstance(data, list) or positions != list(range(count)):
             raise ProviderError(
-                f"the model {self.name!r} at {self.place} answered {count} texts with vectors"
-                f" for {positions[:9]}",
+                f"the model {self.name!r} at {self.place} answered"
+                f" {pluralise(count, 'text')} with vectors for {positions[:9]}",
                 code="broken_reply",
             )
         rows = np.zeros((count, self.dim), dtype=np.float32)

@@ -25,6 +25,7 @@ from rag_platform.processes.limits import check_awaited
 from rag_platform.protocols import Vectors
 from rag_platform.providers.model_texts import clean_texts
 from rag_platform.registry import require_at_least, require_packages
+from rag_platform.text.wording import pluralise
 from rag_platform.traits import Traits
 
 _NO_LIMIT = 1_000_000  # tokens; tokenizers write 1e30
@@ -134,12 +135,13 @@ class SentenceTransformers:
             except (RuntimeError, ValueError, IndexError) as error:
                 if type(error).__name__ == "AcceleratorError":  # torch is not imported here
                     raise ProviderError(
-                        f"{self.model!r} lost {self.device!r} on {len(cleaned)} texts, until its"
-                        f" process is started again: {error}",
+                        f"{self.model!r} lost {self.device!r} on {pluralise(len(cleaned), 'text')},"
+                        f" until its process is started again: {error}",
                         code="device_lost",
                     ) from error
                 raise ProviderError(
-                    f"{self.model!r} failed on {len(cleaned)} texts: {error}", code="model_failed"
+                    f"{self.model!r} failed on {pluralise(len(cleaned), 'text')}: {error}",
+                    code="model_failed",
                 ) from error
         return _unit_rows(np.asarray(raw, dtype=np.float32), info.dim, self.model)
 

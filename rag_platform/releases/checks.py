@@ -222,17 +222,17 @@ class Candidate:
         parts = dense_files.read_parts(self.directory / "dense")
         bad = _bad_rows(parts.fresh_ids, parts.fresh)
         shared = _find_shared(catalog, parts.fresh_ids, parts.fresh)
-        details = f"{parts.count()} vectors of length 1"
+        details = f"{pluralise(parts.count(), 'vector')} of length 1"
         if f"dense/{dense_files.BASE}" in self.carried:
             details = (
-                f"{len(parts.fresh_ids)} vectors of length 1, {len(parts.ids)} in the file that was"
-                f" proved with release {self.parent}"
+                f"{pluralise(len(parts.fresh_ids), 'vector')} of length 1, {len(parts.ids)} in the"
+                f" file that was proved with release {self.parent}"
             )
         else:
             bad += [name for name in _bad_rows(parts.ids, parts.base) if name not in parts.gone]
             shared = shared or _find_shared(catalog, parts.ids, parts.base)
         if bad:
-            details = f"{len(bad)} vectors are not of length 1: {', '.join(bad[:_SHOWN])}"
+            details = f"{pluralise(len(bad), 'vector')} not of length 1: {', '.join(bad[:_SHOWN])}"
         figures = {"vectors": parts.count(), "invalid": len(bad)}
         return CheckResult("vectors_valid", not (bad or shared), shared or details, figures)
 

@@ -63,7 +63,7 @@ def test_what_may_pass_is_tried_again(status: int, code: str) -> None:
         assert reranker(server.url).score(question(), hits_of("a")) == [1.0]
         assert len(server.requests) == 2
     with chat_server(lambda body, number: (status, {"message": "no"}, {})) as server:
-        with pytest.raises(ProviderError, match="after 3 tries") as caught:
+        with pytest.raises(ProviderError, match="after 3 attempts") as caught:
             reranker(server.url, retries=2).score(question(), hits_of("a"))
         assert (caught.value.code, caught.value.retryable, len(server.requests)) == (code, True, 3)
 

@@ -118,7 +118,7 @@ def test_a_rate_limit_that_stays_is_named() -> None:
         True,
         4,
     )
-    assert "after 4 tries" in caught.value.message
+    assert "after 4 attempts" in caught.value.message
 
 
 def test_a_slow_endpoint_times_out() -> None:

@@ -364,7 +364,7 @@ def test_a_delta_shares_what_it_does_not_change_and_says_so(
     details = {check.name: check.details for check in manifest.checks}
     assert (
         details["vectors_valid"]
-        == "1 vectors of length 1, 4 in the file that was proved with release r1"
+        == "1 vector of length 1, 4 in the file that was proved with release r1"
     )
     assert details["counts_agree"].endswith("the approximate index over 4 of them as in release r1")
     whole = check_again(store, "r2")

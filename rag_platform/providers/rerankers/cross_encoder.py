@@ -16,6 +16,7 @@ from rag_platform.providers.model_texts import passage
 from rag_platform.providers.sentence_transformers import is_hub_name
 from rag_platform.registry import require_at_least, require_packages
 from rag_platform.text.encoding import encodable
+from rag_platform.text.wording import pluralise
 from rag_platform.traits import Traits
 
 _lock = threading.Lock()  # for one computation at a time
@@ -71,7 +72,8 @@ class CrossEncoderReranker:
             # from torch: out of memory, a token without an embedding
             except (RuntimeError, ValueError, IndexError) as error:
                 raise ProviderError(
-                    f"{self.model!r} failed on {len(pairs)} passages: {error}", code="model_failed"
+                    f"{self.model!r} failed on {pluralise(len(pairs), 'passage')}: {error}",
+                    code="model_failed",
                 ) from error
         return [float(score) for score in scores]
 
