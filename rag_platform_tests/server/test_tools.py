@@ -20,6 +20,7 @@ from mcp import Client, StdioServerParameters
 from mcp.client.stdio import stdio_client
 from PIL import Image
 
+from rag_platform.api.writing import get_job
 from rag_platform.observability.trace_reader import show
 from rag_platform.processes import jobs
 from rag_platform.releases.version_history import history
@@ -104,6 +105,14 @@ def test_a_call_of_no_tool_is_answered_with_an_envelope_and_a_trace(read_only_sh
     }
     told = show(read_only_shelf.store.logs_dir, answered["trace_id"])
     assert told["spans"][0]["error"]["code"] == "unknown_tool"
+
+
+@pytest.mark.usefixtures("no_jobs")
+def test_an_open_job_tells_assistants_alone_how_to_follow_it(shelf: Any) -> None:
+    told = call(serve(shelf), "ingest", content="# A\n\nA text.\n", filename="a.md")
+    assert told.content[0].text.endswith("\nAsk `library_get_job` for its progress.")
+    job_id = told.structured_content["data"]["job_id"]
+    assert "library_get_job" not in get_job(shelf.settings, job_id)["markdown"]
 
 
 def test_a_truth_value_is_no_number_of_seconds(shelf: Any) -> None:
