@@ -139,8 +139,8 @@ def refuse(name: str, specs: Mapping[str, ToolSpec], allow: Sequence[str]) -> Ra
     caller = access.current()
     if (spec := specs.get(name)) is None:
         return NotFoundError(
-            f"no tool {shorten(name, _MAX_NAME)!r}{did_you_mean(name, specs)}; `tools/list` names"
-            " the tools",
+            f"no tool {shorten(name, _MAX_NAME)!r}: `tools/list` names the tools"
+            f"{did_you_mean(name, specs)}",
             code="unknown_tool",
         )
     if not caller.may(spec.scope):

@@ -99,8 +99,8 @@ def test_a_call_of_no_tool_is_answered_with_an_envelope_and_a_trace(read_only_sh
     answered = refused.structured_content
     assert refused.is_error and answered["error"] == {
         "code": "unknown_tool",
-        "message": "no tool 'library_qurey'; did you mean 'library_query'?; `tools/list` names the"
-        " tools",
+        "message": "no tool 'library_qurey': `tools/list` names the tools; did you mean"
+        " 'library_query'?",
         "details": {"kind": "not_found"},
     }
     told = show(read_only_shelf.store.logs_dir, answered["trace_id"])
