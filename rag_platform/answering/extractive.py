@@ -99,7 +99,7 @@ class Extractive:
     phrasings; where no unit has any of these words, the units nearest in meaning.
     """
 
-    VERSION: ClassVar[str] = "35"
+    VERSION: ClassVar[str] = "36"
     traits: ClassVar[Traits] = Traits(quick=True)
     max_quotes: int = constants.MAX_QUOTES
     keep_ratio: float = constants.KEEP_RATIO

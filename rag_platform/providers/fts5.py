@@ -45,7 +45,7 @@ _SCORE_DIGITS = 9  # equal chunks tie in spite of rounding
 class Fts5(WordIndexOptions):
     """BM25 (k1 = 1.2, b = 0.75, as FTS5 counts it) over text and headings."""
 
-    VERSION: ClassVar[str] = "6"  # changes with the terms of `segmentation`, rows and tables
+    VERSION: ClassVar[str] = "7"  # changes with the terms of `segmentation`, rows and tables
     traits: ClassVar[Traits] = Traits()
 
     def update(
@@ -171,7 +171,7 @@ class Fts5Reader:
             return sum(weight * self._rarity(term) for term, weight in weights.items())
 
     def doc_freq(self, words: str, doc_ids: Collection[str] | None = None) -> int:
-        terms = list(dict.fromkeys(self._analysis.terms(words)))
+        terms = self._analysis.known_terms(words)
         if not terms:
             return 0
         expression = f"text : ({' AND '.join(_quote([term]) for term in terms)})"

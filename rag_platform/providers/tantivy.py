@@ -100,7 +100,7 @@ class Tantivy(WordIndexOptions):
     max_buckets: int = 56
 
     # changes with the terms of `segmentation`, the schema below and the files of the directory
-    VERSION: ClassVar[str] = "9"
+    VERSION: ClassVar[str] = "10"
     traits: ClassVar[Traits] = Traits(replaces_files=True)
 
     def __post_init__(self) -> None:
@@ -246,7 +246,7 @@ class TantivyReader:
     def _count_chunks(self, words: str, doc_ids: Collection[str] | None = None) -> int:
         import tantivy
 
-        terms = list(dict.fromkeys(self._analysis.terms(words)))
+        terms = self._analysis.known_terms(words)
         if not terms:
             return 0
         query, schema = tantivy.Query, self._index.schema

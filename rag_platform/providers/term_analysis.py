@@ -14,10 +14,15 @@ from typing import Any
 from rag_platform.ir import LexicalRow
 from rag_platform.processes.worker import Workers, split_into_tasks
 from rag_platform.text import segmentation
-from rag_platform.text.markdown_blocks import CODE_SPANS, structure
-from rag_platform.text.scripts import HAN, has_han
+from rag_platform.text.scripts import has_han
 from rag_platform.text.segmentation import Dictionary
-from rag_platform.text.terms import fold_terms, stem_terms
+from rag_platform.text.terms import (
+    SYMBOL,
+    find_symbols,
+    fold_terms,
+    stem_terms,
+    symbol_terms,
+)
 
 # separates headings from text; equal to no term, so that no phrase spans both
 BREAK = "¶"
@@ -97,6 +102,10 @@ class Analysis:
             found += self.dictionary.terms(unicodedata.normalize("NFKC", text))
         return stem_terms(found)
 
+    def known_terms(self, words: str) -> list[str]:
+        """The distinct terms of words; the term of a symbol stands for itself."""
+        return [words] if words.startswith(SYMBOL) else list(dict.fromkeys(self.terms(words)))
+
     def phrase(self, text: str) -> list[str]:
         """The terms of a phrase in order, neither stemmed nor split."""
         return fold_terms(segmentation.sequence(text))
@@ -164,58 +173,3 @@ def phrase_bonus(
     with only its terms.
     """
     return (_K1 + 1) * sum(weights[term] * rarity(term) for term in dict.fromkeys(terms)) + 1.0
-
-
-# --- symbols ------------------------------------------------------------------------------------
-
-# Symbols and operators are terms of their own: `^=`, `::<>`, `?`, `--flag`, `@app.get`. Texts are
-# indexed by the symbols in their code: operators in code spans; flags and decorators also in
-# fences. Questions are also searched for symbols between spaces, except punctuation.
-
-_SYMBOL = "§"  # prefix of terms for symbols; no other term begins with it
-_SIGN = r"[!$%&*+\-./:<=>?@^|~\\#]"
-_ALONE_IN_CODE = re.compile(r"[^\w\s]{1,8}")
-_INSIDE_CODE = re.compile(rf"(?<!{_SIGN}){_SIGN}{{2,4}}(?!{_SIGN})")
-_NAMED = re.compile(r"(?<![\w\-@/.])(?:--[A-Za-z][\w-]*|@[A-Za-z]\w*(?:\.\w+)*)")
-_STANDING_ALONE = re.compile(rf"(?:(?<=[\s{HAN}])|^){_SIGN}{{2,8}}(?=[\s{HAN},，]|$)")
-_PUNCTUATION = re.compile(r"[.!?~*#-]+")
-_ADDRESS = re.compile(r"\b\w+://\S*")
-
-
-def symbol_terms(text: str) -> list[str]:
-    """The symbols in the code of a Markdown text, with repetitions."""
-    found = [symbol for span in CODE_SPANS.finditer(text) for symbol in _of_code(span.group())]
-    for run in structure(text) if "```" in text or "~~~" in text else ():
-        if run.kind == "fence":
-            found += _NAMED.findall(text, run.start, run.end)
-    return [_SYMBOL + symbol.lower() for symbol in found]
-
-
-def find_symbols(question: str) -> list[str]:
-    """The distinct symbols in a question, as terms.
-
-    >>> find_symbols("what does ^= mean in `1..=5`, and --reload?")
-    ['§..=', '§--reload', '§^=']
-    >>> find_symbols("Really?! Yes -- it fails... why")
-    []
-    """
-    found = [symbol for span in CODE_SPANS.finditer(question) for symbol in _of_code(span.group())]
-    bare = _ADDRESS.sub(" ", CODE_SPANS.sub(" ", question)).rstrip(" .?!。？！")
-    found += _NAMED.findall(bare)
-    found += [
-        symbol for symbol in _STANDING_ALONE.findall(bare) if not _PUNCTUATION.fullmatch(symbol)
-    ]
-    return [_SYMBOL + symbol.lower() for symbol in dict.fromkeys(found)]
-
-
-def _of_code(span: str) -> Iterator[str]:
-    """The symbols of a code span: the whole if it has no letters, else operators, flags and
-    decorators.
-    """
-    code = span.strip("`").strip()
-    if _ALONE_IN_CODE.fullmatch(code):
-        yield code
-    else:
-        code = _ADDRESS.sub(" ", code)
-        yield from _NAMED.findall(code)
-        yield from _INSIDE_CODE.findall(_NAMED.sub(" ", code))

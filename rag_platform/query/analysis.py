@@ -46,7 +46,7 @@ from rag_platform.text import stop_words
 from rag_platform.text.language import UNKNOWN, language
 from rag_platform.text.scripts import HAN, UNSPACED, UNSPACED_CHAR, has_han, is_wide, simplify
 from rag_platform.text.segmentation import dictionary_terms, is_identifier
-from rag_platform.text.terms import meaning
+from rag_platform.text.terms import SYMBOL, find_symbols, is_sign, meaning
 
 RULES = 10  # version of the rules below; raised when the same text gives another QueryIR
 PLAIN_PROFILE = f"query_plain-v{RULES}"
@@ -340,6 +340,7 @@ def _texts(text: str, config: QueryConfig) -> dict[str, Any]:
     searched = text = _CONTRACTION.sub(r"\1'\2", without_directions(text))
     if config.drop_function_words:
         searched = stop_words.remove_function_words(text, config.function_words)
+        searched = _mark_signs(searched, text)  # whose meaning the function words asked for
     return {"normalised": text, "dense_text": half_width(text), "sparse_query": searched}
 
 
@@ -454,8 +455,14 @@ _CAPITALS = re.compile(r"[A-Z]{3}")  # EXPLAIN is a name, unless the whole quest
 
 
 def subject_of(query: QueryIR) -> str:
-    """The subject of a prepared question, as of `find_subject`."""
-    return find_subject(query.normalised)
+    """The subject of a prepared question, as of `find_subject`, and its signs."""
+    return _mark_signs(find_subject(query.normalised), query.original)
+
+
+def _mark_signs(text: str, question: str) -> str:
+    """The text, with the signs that a question asks about as code after it."""
+    signs = filter(is_sign, find_symbols(question))
+    return " ".join([text, *(f"`{sign.removeprefix(SYMBOL)}`" for sign in signs)])
 
 
 @functools.lru_cache(maxsize=256)

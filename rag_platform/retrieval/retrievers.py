@@ -34,6 +34,7 @@ from rag_platform.retrieval.constants import (
 from rag_platform.retrieval.document_mentions import Mentions, unite
 from rag_platform.retrieval.library import Lease
 from rag_platform.retrieval.search_context import SearchContext
+from rag_platform.text.terms import find_symbols
 
 RETRIEVERS = {"dense": ("dense",), "sparse": ("sparse",), "hybrid": ("dense", "sparse")}
 _OTHER = {"dense": "sparse", "sparse": "dense"}
@@ -375,11 +376,13 @@ def measure_trust(
 
 def is_foreign(lease: Lease, query: QueryIR) -> bool:
     """True for a question in a language that no text is in. A question without function words may
-    consist of names, and one with an identifier matches it in any language: both are False.
+    consist of names, and one with an identifier or a symbol matches it in any language: both are
+    False.
     """
     return (
         query.sparse_query != query.normalised
         and not query.identifiers
+        and not find_symbols(query.original)
         and query.language != "und"
         and not lease.holds_language(query.language)
     )

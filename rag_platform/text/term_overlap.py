@@ -17,10 +17,13 @@ from rag_platform.text.segmentation import is_identifier
 from rag_platform.text.stop_words import CHINESE_FUNCTION_CHARACTER, CHINESE_FUNCTION_WORDS
 from rag_platform.text.terms import (
     IDENTIFIER_WEIGHT,
+    SYMBOL,
+    is_sign,
     is_weak_term,
     stem_prefix,
     stemmed_terms,
     stemmed_word,
+    symbol_terms,
     terms,
 )
 
@@ -65,9 +68,9 @@ _BESIDE_VERSION = (
     rf"|least|later|higher|newer|above|minimum|versions?){_GAP}{{0,4}}){{0,8}}"
 )
 POINTS = re.compile(
-    r"\b(?:see|refer to|read|check(?:"
-    r" ?out)?)\b[^.!?]{0,30}\]\(|(?:参见|请参阅|参阅|请查看|查看|详见)[^。！？]{0,10}\]\("
-    r"|^(?:see(?: also)?\b|refer to\b|(?:请|另)?(?:参见|参阅|参考)|详见|另见).{0,80}$",
+    r"\b(?:see|refer to|read|check(?: ?out)?)\b[^.!?]{0,30}\]\("
+    r"|(?:参见|请参阅|参阅|请查看|查看|详见)[^。！？\[]{0,10}(?:\[[^\]\n]{0,80})?\]\("
+    r"|^(?:see(?: also)?|refer to)\b.{0,160}$|^(?:(?:请|另)?(?:参见|参阅|参考)|详见|另见).{0,80}$",
     re.IGNORECASE,
 )
 DIGIT = re.compile(r"\d|[一二三四五六七八九十百千万两]+[个次年月日号天小时分秒元人名种]")
@@ -130,7 +133,7 @@ def question_words(query: str) -> tuple[Word, ...]:
     """The distinct meaningful words of a question; all of its terms when it has no others.
 
     Chinese is segmented by a dictionary and each word compared by its pairs of characters, so that
-    工作进程 partly matches a text about 进程.
+    工作进程 partly matches a text about 进程. Symbols without letters count where they are code.
     """
     text = segmentation.to_nfkc(query)
     names = _names(text)
@@ -162,6 +165,8 @@ def question_words(query: str) -> tuple[Word, ...]:
                 words.setdefault(
                     word, Word(word, tuple(word[i : i + 2] for i in range(len(word) - 1)), 1.0)
                 )
+    signs = filter(is_sign, symbol_terms(query))
+    words |= {sign: Word(sign, (sign,), IDENTIFIER_WEIGHT) for sign in signs}
     if words and all(map(str.isdecimal, words)):  # 干了8个月被裁赔多少: 赔 says more than 8
         for term in segmentation.dictionary_terms(text):
             if _HAN_CHARACTER.match(term) and not CHINESE_FUNCTION_CHARACTER.match(term):
@@ -200,6 +205,7 @@ class QuestionTerms:
     terms: frozenset[str]
     pairs: tuple[str, ...]  # of Chinese characters, and single ones
     words: tuple[tuple[str, str], ...]  # each with the common prefix of its inflected forms
+    symbols: frozenset[str]
     others: frozenset[str]
 
     def find_in(self, text: str) -> frozenset[str]:
@@ -208,6 +214,8 @@ class QuestionTerms:
             return self.terms.intersection(terms(text))
         normal = segmentation.to_nfkc(text)
         found = [pair for pair in self.pairs if pair in normal]
+        if self.symbols:
+            found += self.symbols.intersection(symbol_terms(text))
         if self.words:
             folded = normal.casefold()
             if len(folded) > len(normal):  # ß became ss: positions differ
@@ -228,11 +236,13 @@ def question_terms(query: str) -> QuestionTerms:
     parts = frozenset(part for word in question_words(query) for part in word.parts)
     pairs = {part for part in parts if segmentation.is_pair(part) or _HAN_CHARACTER.match(part)}
     words = {part for part in parts if part.isascii() and _common_beginning(part)}
+    symbols = {part for part in parts if part.startswith(SYMBOL)}
     return QuestionTerms(
         parts,
         tuple(pairs),
         tuple((word, _common_beginning(word)) for word in words),
-        parts - pairs - words,
+        frozenset(symbols),
+        parts - pairs - words - symbols,
     )
 
 

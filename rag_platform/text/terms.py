@@ -6,10 +6,13 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from rag_platform.text import segmentation
+from rag_platform.text.markdown_blocks import CODE_SPANS, structure
+from rag_platform.text.scripts import HAN
 from rag_platform.text.segmentation import is_identifier
 from rag_platform.text.stop_words import (
     CHINESE_FUNCTION_CHARACTER,
@@ -119,3 +122,71 @@ def _analyzer(*, stems: bool) -> Any:
         tantivy.Filter.ascii_fold()
     )
     return (builder.filter(tantivy.Filter.stemmer("english")) if stems else builder).build()
+
+
+# --- symbols ------------------------------------------------------------------------------------
+
+# Symbols and operators are terms of their own: `^=`, `::<>`, `?`, `--flag`, `@app.get`. Texts are
+# indexed by the symbols in their code: operators in code spans; flags and decorators also in
+# fences. Questions are also searched for symbols between spaces, except punctuation, unless they
+# ask what it means.
+
+SYMBOL = "§"  # prefix of terms for symbols; no other term begins with it
+_SIGN = r"[!$%&*+\-./:<=>?@^|~\\#]"
+_ALONE_IN_CODE = re.compile(r"[^\w\s]{1,8}")
+_INSIDE_CODE = re.compile(rf"(?<!{_SIGN}){_SIGN}{{2,4}}(?!{_SIGN})")
+_NAMED = re.compile(r"(?<![\w\-@/.])(?:--[A-Za-z][\w-]*|@[A-Za-z]\w*(?:\.\w+)*)")
+_STANDING_ALONE = re.compile(rf"(?:(?<=[\s{HAN}])|^){_SIGN}{{2,8}}(?=[\s{HAN},，]|$)")
+_ASKED = re.compile(
+    rf"(?:(?<=[\s{HAN}])|^){_SIGN}{{1,8}}(?=\s+(?:operator|symbol|sign|mean|do)s?\b"
+    r"|\s*(?:运算符|操作符|符号|是什么|什么意思|有什么用|[是有]?干什么|的(?:作用|意思|含义)))"
+    rf"|(?<=\boperator ){_SIGN}{{1,8}}|(?<=运算符|操作符)\s?{_SIGN}{{1,8}}",
+    re.IGNORECASE,
+)
+_PUNCTUATION = re.compile(r"[.!?~*#-]+")
+_ADDRESS = re.compile(r"\b\w+://\S*")
+
+
+def symbol_terms(text: str) -> list[str]:
+    """The symbols in the code of a Markdown text, with repetitions."""
+    found = [symbol for span in CODE_SPANS.finditer(text) for symbol in _of_code(span.group())]
+    for run in structure(text) if "```" in text or "~~~" in text else ():
+        if run.kind == "fence":
+            found += _NAMED.findall(text, run.start, run.end)
+    return [SYMBOL + symbol.lower() for symbol in found]
+
+
+def find_symbols(question: str) -> list[str]:
+    """The distinct symbols in a question, as terms.
+
+    >>> find_symbols("what does ^= mean in `1..=5`, and --reload?")
+    ['§..=', '§--reload', '§^=']
+    >>> find_symbols("Really?! Yes -- it fails... why"), find_symbols("what is the ? operator")
+    ([], ['§?'])
+    """
+    found = [symbol for span in CODE_SPANS.finditer(question) for symbol in _of_code(span.group())]
+    bare = _ADDRESS.sub(" ", CODE_SPANS.sub(" ", question)).rstrip(" .?!。？！")
+    found += _NAMED.findall(bare)
+    found += [
+        symbol for symbol in _STANDING_ALONE.findall(bare) if not _PUNCTUATION.fullmatch(symbol)
+    ]
+    found += map(str.strip, _ASKED.findall(bare))
+    return [SYMBOL + symbol.lower() for symbol in dict.fromkeys(found)]
+
+
+def is_sign(term: str) -> bool:
+    """True for the term of a symbol without letters or digits."""
+    return term.startswith(SYMBOL) and not any(map(str.isalnum, term))
+
+
+def _of_code(span: str) -> Iterator[str]:
+    """The symbols of a code span: the whole if it has no letters, else operators, flags and
+    decorators.
+    """
+    code = span.strip("`").strip().replace(r"\|", "|")  # as tables write it
+    if _ALONE_IN_CODE.fullmatch(code):
+        yield code
+    else:
+        code = _ADDRESS.sub(" ", code)
+        yield from _NAMED.findall(code)
+        yield from _INSIDE_CODE.findall(_NAMED.sub(" ", code))

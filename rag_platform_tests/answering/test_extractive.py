@@ -175,6 +175,49 @@ def test_the_matching_unit_is_quoted_with_its_mark(query: str, answer: str) -> N
     assert Extractive().answer(asked(query), EVIDENCE).text == answer
 
 
+OPERATORS = hit(
+    1,
+    "Rust has these operators, which this book explains.\n\n"
+    "| Operator | Explanation |\n"
+    "|---|---|\n"
+    "| `..=` | a range with its end |\n"
+    "| `\\|\\|` | either of two |\n"
+    "| `?` | passes an error on |",
+    "Operators",
+)
+
+
+@pytest.mark.parametrize(
+    ("query", "row"),
+    [
+        ("What does `..=` mean in Rust?", "| `..=` | a range with its end |"),
+        ("what is the ? operator", "| `?` | passes an error on |"),
+        ("Rust 中 || 是什么意思", "| `\\|\\|` | either of two |"),
+    ],
+)
+def test_the_row_of_an_operator_is_quoted(query: str, row: str) -> None:
+    lines = Extractive().answer(asked(query), [OPERATORS]).text.splitlines()
+    assert lines[2] == row and "|" not in "".join(lines[3:])
+
+
+@pytest.mark.parametrize(
+    ("text", "answer"),
+    [
+        (
+            "We never paid dividends. See Item 7 of Part II, Discussion and Analysis of Financial"
+            " Condition and Results of Operations and Liquidity.",
+            "We never paid dividends. [1]",
+        ),
+        (
+            "公司从未派发股利。更多细节参见该问答：[公司派息问答全文](faq.md#why)",
+            "公司从未派发股利。 [1]",
+        ),
+    ],
+)
+def test_what_only_points_elsewhere_is_not_quoted_with_a_sentence(text: str, answer: str) -> None:
+    assert Extractive().answer(asked("dividends 股利"), [hit(1, text)]).text == answer
+
+
 @pytest.mark.parametrize("query", ["Who painted the Mona Lisa?", "火星上有生命吗", "???"])
 def test_without_a_match_there_is_no_answer(query: str) -> None:
     assert Extractive().answer(asked(query), EVIDENCE).text == ""

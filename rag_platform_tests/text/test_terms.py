@@ -9,7 +9,15 @@ from hypothesis import strategies as st
 from rag_platform.providers.term_analysis import Analysis
 from rag_platform.retrieval.lexical_reranker import select_terms
 from rag_platform.text.stop_words import ENGLISH, FUNCTION_WORDS, WEAK_WORDS
-from rag_platform.text.terms import is_weak_term, meaning, stem, stem_prefix, terms
+from rag_platform.text.terms import (
+    find_symbols,
+    is_weak_term,
+    meaning,
+    stem,
+    stem_prefix,
+    symbol_terms,
+    terms,
+)
 
 
 @pytest.mark.parametrize(
@@ -101,3 +109,54 @@ def test_words_that_say_little_carry_no_meaning(text: str, left: set[str]) -> No
 def test_the_lists_hold_each_other() -> None:
     assert FUNCTION_WORDS < WEAK_WORDS < ENGLISH
     assert all(is_weak_term(stem(word)) for word in WEAK_WORDS)
+
+
+SYMBOLS = """\
+The operator `^=` takes (a) caret, `1..=5` a range; call `collect::<Vec<i32>>()`.
+`?` -> ends != early, `\\|\\|` is in a table. Visit `https://a.b//c` or run `serve --no-Cache`.
+
+```python
+@app.get("/items")  # a -> b, x ^= y
+```
+"""
+
+
+def test_only_code_holds_symbols() -> None:
+    assert symbol_terms(SYMBOLS) == [
+        "§^=",
+        "§..=",
+        "§::<",
+        "§>>",
+        "§?",
+        "§||",
+        "§--no-cache",
+        "§@app.get",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("question", "symbols"),
+    [
+        ("what does ^= do", ["§^="]),
+        ("What is ::<>?", ["§::<>"]),
+        ("`?` 是什么意思", ["§?"]),
+        ("..= 和 .. 有什么区别", ["§..="]),
+        ("is --reload the same as @app.get here", ["§--reload", "§@app.get"]),
+        ("why?! really... -- well", []),
+        ("mail a@b.org or https://a.b/--x", []),
+        ("what is 5 / 3 - 1", []),
+        ("what is the ? operator", ["§?"]),
+        ("What does % mean in Rust?", ["§%"]),
+        ("Rust 中 .. 是什么意思", ["§.."]),
+        ("运算符 & 的优先级", ["§&"]),
+        ("R & D costs 5 % more. What is it?", []),
+    ],
+)
+def test_symbols_of_a_question(question: str, symbols: list[str]) -> None:
+    assert find_symbols(question) == symbols
+
+
+def test_the_symbols_of_a_very_long_question_are_found_in_one_pass() -> None:
+    """Reading each word from each of its letters would take minutes."""
+    assert find_symbols("İıſ" * 100_000 + " a://b/--x --reload") == ["§--reload"]
+    assert find_symbols("% " * 50_000 + "运算符 " * 50_000) == ["§%"]
