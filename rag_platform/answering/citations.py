@@ -34,7 +34,7 @@ _LEFT_OUT = re.compile(rf"(?:{LEFT_OUT}|{INCLUDES} `[^`\s]+`)\Z")
 _MARK = re.compile(r"(?<!\\)\[(\d{1,3})\](?!\()")
 # at most nine marks are looked over, for linear time
 _SPACE_BEFORE_STOP = re.compile(
-    r"(?<=\S)[ \t]+(?=(?:\[\d{1,3}\] ?){1,9}(?:[.,;:!?](?:\s|\Z)|[。，；：！？]))"
+    r"(?<!\s)[ \t]+(?=(?:\[\d{1,3}\] ?){1,9}(?:[.,;:!?](?:\s|\Z)|[。，；：！？]))"
 )
 _CHUNK_LINK = re.compile(r"\[([^\[\]]*)\]\(chunk://([^()\s]+)\)")
 _MARKS = re.compile(rf"(?:\s*{_MARK.pattern})+")

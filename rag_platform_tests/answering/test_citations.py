@@ -297,6 +297,7 @@ def test_links_to_chunks_become_marks() -> None:
         ("It runs at 50 Hz [1].", "It runs at 50 Hz."),
         ("It runs [1] [2][3], and stops [1]!", "It runs, and stops!"),
         ("每六个月 [1]。", "每六个月。"),
+        ("Run `ls` [1].", "Run `ls`."),
         ("It runs. [1] It stops.", "It runs.  It stops."),
         ("See [1] .NET", "See  .NET"),
         ("cp . `a [1] .`", "cp . `a [1] .`"),
