@@ -36,6 +36,8 @@ _CREATED = (
 _MODIFIED = (
     "modified modified_at updated updated_at lastmod last_modified date_modified moddate ms.date"
 ).split()
+# 1990: npm dates every file 1985-10-26, zips without times 1980-01-01, others the epoch
+_FIRST_MTIME = 631_152_000
 _MONTH_FIRST = frozenset({"ms.date"})  # fields whose 5/1/2024 is known to be the first of May
 
 
@@ -44,14 +46,15 @@ def file_metadata(found: Mapping[str, Any], file_modified: float | None = None) 
     `modified`.
 
     A date comes from the first known field with a valid one: times in UTC, days without a time;
-    ambiguous dates are ignored. `file_modified`, the file's mtime, is the fallback for `modified`.
+    ambiguous dates are ignored. `file_modified`, the file's mtime, is the fallback for `modified`,
+    unless it is one that packers write in place of the real one.
     Values beyond MAX_METADATA_CHARS of JSON are left out.
     """
     known = {str(key).lower(): value for key, value in found.items()}
     tags = _words(known.get(key) for key in (*_TAGS, *_CATEGORIES))
     categories = _words(known.get(key) for key in _CATEGORIES)
     created, modified = _first_date(known, _CREATED), _first_date(known, _MODIFIED)
-    if not modified and file_modified is not None:
+    if not modified and file_modified is not None and file_modified >= _FIRST_MTIME:
         modified = datetime.fromtimestamp(file_modified, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     named = {"tags": tags, "categories": categories, "created": created, "modified": modified}
     kept: Json = {key: value for key, value in named.items() if value}

@@ -34,6 +34,11 @@ def test_the_values_of_a_markdown_page() -> None:
     }
 
 
+@pytest.mark.parametrize("moment", [0.0, 315_532_800.0, 499_162_500.0])  # epoch, zip, npm
+def test_the_fixed_mtimes_of_packages_are_no_dates(moment: float) -> None:
+    assert file_metadata({}, moment) == {}
+
+
 def test_the_values_of_a_pdf_and_of_a_file_that_says_nothing() -> None:
     said = {
         "creationDate": "D:20200102030405Z",
@@ -48,7 +53,7 @@ def test_the_values_of_a_pdf_and_of_a_file_that_says_nothing() -> None:
         "creationDate": "D:20200102030405Z",
         "modDate": "D:20210102",
     }
-    assert file_metadata({}, 86400.0) == {"modified": "1970-01-02T00:00:00Z"}
+    assert file_metadata({}, 1_000_000_000.0) == {"modified": "2001-09-09T01:46:40Z"}
     assert file_metadata({"date": "soon"}) == {"date": "soon"}
 
 
