@@ -12,6 +12,7 @@ from PIL import Image, ImageDraw, ImageFont
 
 from rag_platform.answering.engine import answer
 from rag_platform.api.passages import get_chunk
+from rag_platform.api.proofs import verify_answer
 from rag_platform.api.query_data import fit_query
 from rag_platform.config.settings import load_settings
 from rag_platform.config.strategies import load_strategy
@@ -150,7 +151,29 @@ def test_an_answer_from_scans_shows_what_a_model_read(
     assert " ".join(text.split()) in result.answer_markdown
     data, _ = fit_query(result)
     assert data["citations"][0]["text"] == data["results"][0]["citation"]["text"] == text
-    assert get_chunk(library, result.hits[0].chunk_id)["chunks"][0]["text"] == text
+    chunk_id = result.hits[0].chunk_id
+    assert get_chunk(library, chunk_id)["chunks"][0]["text"] == text
+    given = answer(library, QueryRequest("where does it sleep", context_chunks=(chunk_id,)))
+    assert " ".join(text.split()) in given.answer_markdown
+    proof = verify_answer(library, "The blue heron sleeps by the old bridge. [1]", [chunk_id])
+    assert proof["sentences"][0]["state"] == "unsupported"
+    assert proof["sentences"][0]["reason"].startswith("it cites a picture")
+    library.close()
+
+
+def test_a_scan_nearer_than_all_text_is_shown_in_place_of_quotes(
+    tmp_path: Path, shelves: dict[str, Shelf]
+) -> None:
+    text = tmp_path / "birds.md"
+    text.write_text("# Birds\n\nThe heron is a wading animal.\n\nThe blue stork eats frogs.\n")
+    scanned = scan(tmp_path / "scan.pdf", printed("The heron nests in May"))
+    shelves["on"].ingest(scanned, text, strategy="on")
+    library = shelves["on"].library()
+    nests = answer(library, QueryRequest("when does the heron nest?", mode="sparse"))
+    assert nests.state == "closest"
+    assert "read by a model: The heron nests in May [1]" in nests.answer_markdown
+    eats = answer(library, QueryRequest("what does the blue stork eat?", mode="sparse"))
+    assert (eats.state, eats.answer_markdown) == ("answered", "The blue stork eats frogs. [1]")
     library.close()
 
 

@@ -90,8 +90,12 @@ def compose(
     if degraded:
         with faults.Attempt("stage.generation"):  # on failure the passages are listed below
             written = composer.run(Extractive(), "quoting", deadline)
-    if written.text:
+    # a picture is in no context, since it has no text to quote
+    is_picture = bool(hits and hits[0].picture_text)
+    if written.text and (written.answered or not is_picture):
         return dataclasses.replace(written, degraded=degraded)
+    if written.text:  # quotes that are less near than the picture, and what is doubtful in them
+        written = dataclasses.replace(written, warnings=(), unsupported=())
     error = q.flags.get("error")
     if error is not None:
         kind = "unreachable"
@@ -104,8 +108,7 @@ def compose(
     warning = "the nearest passages could not be listed (%s); the hits hold them"
     with q.attempt("generation", warning, span=span):
         reason = error["message"] if error is not None else ""
-        # a picture is in no context, since it has no text to quote
-        closest = (context if context and hits[0].chunk_text else hits)[:CLOSEST_PASSAGES]
+        closest = (hits if is_picture else context or hits)[:CLOSEST_PASSAGES]
         text, cited = list_passages(
             kind,
             q.language,

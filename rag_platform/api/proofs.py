@@ -208,6 +208,8 @@ def _judge(
     part: SentencePart = {"sentence": claim.sentence, "state": "unsupported", "sources": []}
     cited = [sources[number - 1] for number in claim.marks]
     reason = claim.reason or _find_difference(claim.sentence, cited)
+    if cited and not any(it.hit.chunk_text for it in cited):
+        reason = "it cites a picture: its bytes can be proved, not what a model read in it"
     if not cited:
         own = [it for it in sources if _is_clear(claim.sentence, it.hit)]
         if not sources:

@@ -64,7 +64,8 @@ def read_given(s: SearchContext) -> list[Hit]:
                 code="unknown_chunk",
             )
     candidates = [Candidate(chunk_id, 1.0, "given") for chunk_id in wanted]
-    return join_rows(candidates, rows, s.lease.namespace)
+    hits = join_rows(candidates, rows, s.lease.namespace)
+    return with_picture_texts(hits, s.lease.release.catalog)
 
 
 def filter_after(s: SearchContext, plan: FilterPlan, fused: list[Candidate]) -> list[Candidate]:
