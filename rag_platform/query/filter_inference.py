@@ -111,7 +111,8 @@ def describe_condition(name: str, condition: object) -> str:
     if not isinstance(condition, Mapping):
         return f"{name} = {condition}"
     operators = {"$eq": "=", "$in": "=", "$gte": "from", "$lte": "to", "$contains": "with"}
-    numeric = not any(isinstance(value, str) for value in condition.values())
+    bounds = (condition.get("$gt"), condition.get("$lt"))
+    numeric = not any(isinstance(value, str) for value in bounds)
     operators |= {"$gt": "above", "$lt": "below"} if numeric else {"$gt": "after", "$lt": "before"}
     values = (
         f"{operators.get(k, k)} {' or '.join(map(str, v)) if isinstance(v, list) else v}"

@@ -268,6 +268,7 @@ def test_bounds_are_said_as_of_times_or_of_numbers() -> None:
     assert describe_condition("quality_score", {"$gt": 0.1, "$lt": 0.8}) == (
         "quality_score above 0.1 below 0.8"
     )
+    assert describe_condition("page", {"$gt": 5, "$missing": "exclude"}) == "page above 5"
     assert describe_condition("doc_date", {"$gt": "2024", "$lt": "2026"}) == (
         "doc_date after 2024 before 2026"
     )
