@@ -11,7 +11,7 @@ everything it depends on, unless a stage failed or was skipped.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Hashable, Sequence, Set
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from typing import NamedTuple
@@ -196,13 +196,10 @@ def _search(
     if plan.drop and (matched_count is None or not candidates):
         # counts the candidates only; counting all matching chunks would be another scan
         matched_count = len(candidates)
-    dropped = {candidate.chunk_id for candidate in fused}.difference(
-        candidate.chunk_id for candidate in candidates
-    )
     signals: tuple[SearchSignals, ...] = ()
     with s.attempt("signals", "the confidence of the search could not be measured (%s)"):
-        kept = _without(searched, dropped) if dropped else searched
-        signals = (measure_signals(s.lease.release.lexical, query, kept),)
+        counted = _keep(searched, candidates) if plan.drop else searched
+        signals = (measure_signals(s.lease.release.lexical, query, counted),)
     hits = ranking.rank(s, query, plan, candidates, found, top_k)
     ranked = Ranking(tuple(hits), found.mode, len(found.ran), matched_count, signals)
     return query, plan, ranked
@@ -529,10 +526,11 @@ def _drop_distant(found: Retrieved, threshold: float | None) -> Retrieved:
     return replace(found, dense=near)
 
 
-def _without(found: Retrieved, dropped: Set[str]) -> Retrieved:
-    """`found` without the candidates that a filter dropped."""
+def _keep(found: Retrieved, kept: Sequence[Candidate]) -> Retrieved:
+    """`found` without the candidates that are not kept."""
+    names = {candidate.chunk_id for candidate in kept}
     dense, sparse = (
-        [candidate for candidate in candidates if candidate.chunk_id not in dropped]
+        [candidate for candidate in candidates if candidate.chunk_id in names]
         for candidates in (found.dense, found.sparse)
     )
     return replace(found, dense=dense, sparse=sparse)
