@@ -459,6 +459,7 @@ def subject_of(query: QueryIR) -> str:
     return _mark_signs(find_subject(query.normalised), query.original)
 
 
+@functools.lru_cache(maxsize=256)
 def _mark_signs(text: str, question: str) -> str:
     """The text, with the signs that a question asks about as code after it."""
     signs = filter(is_sign, find_symbols(question))
