@@ -17,7 +17,7 @@ from rag_platform.config.gates import GateConfig
 from rag_platform.errors import ProviderError
 from rag_platform.evaluation.cases import Dataset, EvalCase
 from rag_platform.evaluation.expectations import judge
-from rag_platform.evaluation.labels import LabelReader
+from rag_platform.evaluation.labels import LabelReader, Labels
 from rag_platform.evaluation.measuring import CHEAP_METRIC_SETS
 from rag_platform.evaluation.metrics import bootstrap, mean
 from rag_platform.evaluation.results import CaseResult, ResultStore
@@ -40,6 +40,12 @@ _KEPT_SHARE = 0.5
 _TIMED_CASES = 8  # timed to estimate how many fit into `max_seconds`
 _SHOWN = 10
 _OUTRANKED = "its passage is there, but other passages come first"
+# the same by the artifacts of a result, in the order of its stages
+_OUTRANKED_BY = {
+    "before_fusion": "its passage is there, but both retrievers find other passages first",
+    "after_fusion": "its passage is found, but the fusion puts other passages first",
+    "after_rerank": "its passage is found, but the reranker puts other passages first",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,8 +246,8 @@ class _GateJudge:
                 gone.add(case.case_id)
             else:
                 cause = _why_worse(case, one, other)
-            if cause == _OUTRANKED and not new.read(case).is_whole:
-                cause = "its passage is there, but cut into pieces"
+            if cause == _OUTRANKED:
+                cause = _find_stage(new.read(case), other)
             if cause:
                 states, traces = (_state(one), _state(other)), (one.trace_id, other.trace_id)
                 found.append(Lost(case.case_id, case.query, cause, *states, *traces))
@@ -318,6 +324,19 @@ def _why_worse(case: EvalCase, before: CaseResult, after: CaseResult) -> str:
         wrong = "answered now, where a refusal was right"
         return f"it is {wrong if case.should_refuse else 'refused now'}"
     return ""
+
+
+def _find_stage(expected: Labels, after: CaseResult) -> str:
+    """Which stage of the search puts other passages before the expected ones."""
+    if not expected.is_whole:
+        return "its passage is there, but cut into pieces"
+    for name, cause in _OUTRANKED_BY.items():
+        found = after.artifacts.get(name) or []
+        if isinstance(found, dict):
+            found = [item for candidates in found.values() for item in candidates]
+        if found and expected.chunks.keys().isdisjoint(item["chunk_id"] for item in found):
+            return cause if expected.chunks else _OUTRANKED
+    return _OUTRANKED
 
 
 def _is_right(result: CaseResult) -> bool:

@@ -15,8 +15,9 @@ from rag_platform.drafts.lifecycle import Drafts
 from rag_platform.errors import ConfigError, ProviderError
 from rag_platform.evaluation.cases import Dataset, EvalCase, ExpectedText
 from rag_platform.evaluation.expectations import expectation
-from rag_platform.evaluation.gates import Verdict, judge_candidate, verdict_markdown
-from rag_platform.evaluation.results import ResultStore
+from rag_platform.evaluation.gates import Verdict, _find_stage, judge_candidate, verdict_markdown
+from rag_platform.evaluation.labels import Labels
+from rag_platform.evaluation.results import CaseResult, ResultStore
 from rag_platform.evaluation.runs import open_library
 from rag_platform.ingestion.batches import ingest_versions
 from rag_platform.releases.publishing import build_candidate
@@ -199,6 +200,25 @@ def test_a_document_that_was_replaced_is_named(
     assert found.means["retrieval.hit_rate@10"] == found.means["retrieval.recall@5"] == 0.875
     named = f"with their traces: `rag eval cases {found.run_id} --failed`"
     assert verdict_markdown(found).endswith(named)
+
+
+@pytest.mark.parametrize(
+    ("name", "cause"),
+    [
+        ("before_fusion", "its passage is there, but both retrievers find other passages first"),
+        ("after_fusion", "its passage is found, but the fusion puts other passages first"),
+        ("after_rerank", "its passage is found, but the reranker puts other passages first"),
+        ("", "its passage is there, but other passages come first"),
+    ],
+)
+def test_a_passage_is_lost_by_the_first_stage_without_it(name: str, cause: str) -> None:
+    held = {
+        stage: [{"chunk_id": "c3" if stage == name else "c1"}]
+        for stage in ("before_fusion", "after_fusion", "after_rerank")
+    }
+    artifacts = {**held, "before_fusion": {"dense": held["before_fusion"], "sparse": []}}
+    expected = Labels("chunk", chunks={"c1": {"text"}})
+    assert _find_stage(expected, CaseResult("q", 0, "k", "?", artifacts=artifacts)) == cause
 
 
 def test_the_document_that_is_named_held_what_was_expected(
