@@ -137,13 +137,17 @@ _ALONE_IN_CODE = re.compile(r"[^\w\s]{1,8}")
 _INSIDE_CODE = re.compile(rf"(?<!{_SIGN}){_SIGN}{{2,4}}(?!{_SIGN})")
 _NAMED = re.compile(r"(?<![\w\-@/.])(?:--[A-Za-z][\w-]*|@[A-Za-z]\w*(?:\.\w+)*)")
 _STANDING_ALONE = re.compile(rf"(?:(?<=[\s{HAN}])|^){_SIGN}{{2,8}}(?=[\s{HAN},，]|$)")
+# right behind a Chinese character, these end its sentence
 _ASKED = re.compile(
-    rf"(?:(?<=[\s{HAN}])|^){_SIGN}{{1,8}}(?=\s+(?:operator|symbol|sign|mean|do)s?\b"
-    r"|\s*(?:运算符|操作符|符号|是什么|什么意思|有什么用|[是有]?干什么|的(?:作用|意思|含义)))"
-    rf"|(?<=\boperator ){_SIGN}{{1,8}}|(?<=运算符|操作符)\s?{_SIGN}{{1,8}}",
+    rf"(?:(?<=\s)|^|(?<=[{HAN}])(?![.!?~])){_SIGN}{{1,8}}"
+    r"(?=\s+(?:(?:operator|symbol|sign|mean)s?\b|do(?:$| in\b))"
+    r"|\s*(?:运算符|操作符|符号|是(?:什么|啥)(?=$|意思|运算符|操作符|符号)|什么意思|有什么用"
+    r"|[是有]?干什么|的(?:作用|意思|含义)))"
+    rf"|(?:(?<=\s)|^)(?![.!?~]){_SIGN}{{1,8}}(?=\s+in\b)|(?<=\boperator ){_SIGN}{{1,8}}"
+    rf"|(?<=运算符|操作符)(?:\s|(?![.!?~])){_SIGN}{{1,8}}",
     re.IGNORECASE,
 )
-_PUNCTUATION = re.compile(r"[.!?~*#-]+")
+_PUNCTUATION = re.compile(r"[.!?~*#-]+|[-=]+>|<-+|>{2,}")  # also arrows
 _ADDRESS = re.compile(r"\b\w+://\S*")
 
 

@@ -150,6 +150,15 @@ def test_only_code_holds_symbols() -> None:
         ("Rust 中 .. 是什么意思", ["§.."]),
         ("运算符 & 的优先级", ["§&"]),
         ("R & D costs 5 % more. What is it?", []),
+        ("what does && do", ["§&&"]),
+        ("what is -> in Rust", ["§->"]),
+        ("migrate from v1 -> v2 in one step", []),
+        ("difference between == and ===", ["§==", "§==="]),
+        ("How do I restart it ? do I need root", []),
+        ("报错了! 是什么意思", []),
+        ("重启失败 ? 是什么原因", []),
+        ("这是什么运算符? 怎么用", []),
+        ("Go 里&是什么", ["§&"]),
     ],
 )
 def test_symbols_of_a_question(question: str, symbols: list[str]) -> None:
