@@ -48,7 +48,7 @@ from rag_platform.text.scripts import HAN, UNSPACED, UNSPACED_CHAR, has_han, is_
 from rag_platform.text.segmentation import dictionary_terms, is_identifier
 from rag_platform.text.terms import SYMBOL, find_symbols, is_sign, meaning
 
-RULES = 10  # version of the rules below; raised when the same text gives another QueryIR
+RULES = 11  # version of the rules below; raised when the same text gives another QueryIR
 PLAIN_PROFILE = f"query_plain-v{RULES}"
 REWRITE_PROFILE = "none"
 _QUERY = QueryConfig()

@@ -299,4 +299,4 @@ def test_plain_is_the_question_as_it_was_asked(asked: Model) -> None:
         (),
         (),
     )
-    assert (back.query_profile_id, back.rewrite_profile_id) == ("query_plain-v10", "none")
+    assert (back.query_profile_id, back.rewrite_profile_id) == ("query_plain-v11", "none")

@@ -379,7 +379,10 @@ def test_a_call_that_fails_has_one_trace_and_that_failed(read_only_shelf: Any) -
 def ended_traces(logs_dir: Path) -> dict[str, tuple[str, str]]:
     """The status and the error's code of each trace that ended, by its id."""
     lines = [
-        json.loads(it) for path in logs_dir.glob("*.jsonl") for it in path.read_bytes().splitlines()
+        json.loads(line)
+        for path in logs_dir.glob("*.jsonl")
+        for line in path.read_bytes().splitlines()
+        if line  # after an incomplete write the next one begins a new line
     ]
     return {
         it["trace_id"]: (it["status"], it.get("error", {}).get("code", ""))

@@ -107,11 +107,10 @@ def test_a_call_of_no_tool_is_answered_with_an_envelope_and_a_trace(read_only_sh
     assert told["spans"][0]["error"]["code"] == "unknown_tool"
 
 
-@pytest.mark.usefixtures("no_jobs")
 def test_an_open_job_tells_assistants_alone_how_to_follow_it(shelf: Any) -> None:
-    told = call(serve(shelf), "ingest", content="# A\n\nA text.\n", filename="a.md")
+    job_id = shelf.ledger.add_job("ingest", "default", {}, []).job_id
+    told = call(serve(shelf), "get_job", job_id=job_id)
     assert told.content[0].text.endswith("\nAsk `library_get_job` for its progress.")
-    job_id = told.structured_content["data"]["job_id"]
     assert "library_get_job" not in get_job(shelf.settings, job_id)["markdown"]
 
 
