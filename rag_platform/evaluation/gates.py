@@ -42,7 +42,7 @@ _SHOWN = 10
 _OUTRANKED = "its passage is there, but other passages come first"
 # the same by the artifacts of a result, in the order of its stages
 _OUTRANKED_BY = {
-    "before_fusion": "its passage is there, but both retrievers find other passages first",
+    "before_fusion": "its passage is there, but the retrievers find other passages first",
     "after_fusion": "its passage is found, but the fusion puts other passages first",
     "after_rerank": "its passage is found, but the reranker puts other passages first",
 }
@@ -159,12 +159,13 @@ class _GateJudge:
         if unmeasured := sorted(after.keys() - measured):
             notes.append(
                 f"{len(unmeasured)} of {pluralise(len(after), 'question')} could not be measured,"
-                f" for the release holds nothing that they expect: {', '.join(unmeasured[:_SHOWN])}"
+                " for the release holds nothing that they expect to find:"
+                f" {', '.join(unmeasured[:_SHOWN])}"
             )
             if not any(case.is_ranked and case.case_id in measured for case in dataset.cases):
                 reasons.append(
-                    f"{dataset.dataset_id} asks about nothing in this release; name a dataset"
-                    " about the library in gates.yaml"
+                    f"{dataset.dataset_id} names nothing to be found in this release; name a"
+                    " dataset about the library in gates.yaml"
                 )
         if gate.not_worse and gone:
             reasons.append(

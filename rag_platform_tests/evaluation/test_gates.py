@@ -151,11 +151,11 @@ def test_what_was_not_measured_is_told_and_nothing_measured_is_no_pass(
     foreign = EvalCase(case_id="tide", query="when is high tide", expected_files=("tides.md",))
     about_nothing = Dataset(dataset_id="harbour", version="1", cases=(refused, foreign))
     release = shelf.ingest(folder, sync=True)
-    said = "could not be measured, for the release holds nothing that they expect: tide"
+    said = "could not be measured, for the release holds nothing that they expect to find: tide"
     for gate in (GATE, GateConfig(dataset="harbour", floors={"refusal.right": 0.1})):
         found = judged(shelf, release, release, results, gate, asked=about_nothing)
         assert not found.passed and found.reasons == (
-            "harbour asks about nothing in this release; name a dataset about the library in"
+            "harbour names nothing to be found in this release; name a dataset about the library in"
             " gates.yaml",
         )
         assert f"- 1 of 2 questions {said}" in verdict_markdown(found)
@@ -205,7 +205,7 @@ def test_a_document_that_was_replaced_is_named(
 @pytest.mark.parametrize(
     ("name", "cause"),
     [
-        ("before_fusion", "its passage is there, but both retrievers find other passages first"),
+        ("before_fusion", "its passage is there, but the retrievers find other passages first"),
         ("after_fusion", "its passage is found, but the fusion puts other passages first"),
         ("after_rerank", "its passage is found, but the reranker puts other passages first"),
         ("", "its passage is there, but other passages come first"),
