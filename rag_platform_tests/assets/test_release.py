@@ -420,7 +420,7 @@ def test_gates_that_are_set_later_are_asked_though_nothing_changed(
     result = run(instance)
     assert not result.success and releases.current(shelf.store, "default") == first
     (check,) = (e for e in result.get_asset_check_evaluations() if e.check_name == QUALITY_GATE)
-    assert not check.passed and "golden asks about nothing" in str(check.description)
+    assert not check.passed and "golden names nothing to be found" in str(check.description)
     (job,) = shelf.ledger.jobs(state="failed", limit=9)
     assert "rag releases publish" in job.reason  # what to do, as where `rag ingest` failed
 
