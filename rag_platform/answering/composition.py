@@ -218,9 +218,9 @@ class _Composer:
 
     def refuse(self) -> Answer:
         """No answer, since the hits have no text to quote."""
-        probability = self.assessed.probability
-        state = states.decide(probability, phrased=bool(self.first.query.rewrites))
-        return Answer(confidence=probability, state="closest" if state == "answered" else state)
+        probability, phrased = self.assessed.probability, bool(self.first.query.rewrites)
+        state = states.decide_unanswered(probability, phrased=phrased)
+        return Answer(confidence=probability, state=state)
 
     def _compose(self, answerer: Answerer, on_text: OnText | None) -> Answer:
         query, config = self.first.query, self.first.strategy.answerer

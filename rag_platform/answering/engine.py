@@ -145,8 +145,8 @@ def _answer(q: Question) -> QueryResult:
             _warn_of_unread_documents(q, found, answer)
         else:
             probability = assessed.probability
-            state = states.decide(probability, phrased=bool(found[0].query.rewrites))
-            state = "closest" if state == "answered" else state
+            phrased = bool(found[0].query.rewrites)
+            state = states.decide_unanswered(probability, phrased=phrased)
             answer = Answer(confidence=probability, state=state)
         return _format_response(q, found, hits, answer, budget, dataclasses.asdict(signals))
 
@@ -161,8 +161,8 @@ def _strategy(q: Question, lease: Lease | None) -> Strategy:
 
 
 def _load_models(q: Question, lease: Lease | None, strategy: Strategy) -> None:
-    """Load the models that the question needs before its deadline starts. A failure is reported by
-    the stage that uses the model.
+    """Describe the question in its trace, and load the models that it needs before its deadline
+    starts. A failure is reported by the stage that uses the model.
     """
     searches = not q.request.context_chunks
     opened = [(lease, strategy)] if lease is not None else list(_open_namespaces(q))
@@ -210,7 +210,6 @@ def _describe(q: Question, lease: Lease, strategy: Strategy) -> None:
 
 
 def _search(q: Question, lease: Lease, strategy: Strategy, deadline: Deadline) -> Found:
-    _describe(q, lease, strategy)
     return search(
         SearchContext(q.library, lease, strategy, q.request, q.trace, deadline, q.shed, q.artifacts)
     )

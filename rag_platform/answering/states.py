@@ -243,6 +243,12 @@ def decide(
     return "closest" if confidence >= model.closest else "nothing_found"
 
 
+def decide_unanswered(confidence: float, *, phrased: bool) -> State:
+    """The state of a result without an answer: `closest` at most."""
+    state = decide(confidence, phrased=phrased)
+    return "closest" if state == "answered" else state
+
+
 def _find_model(*, phrased: bool, quotes_near: float | None) -> _Model:
     name = "searches" if phrased else "question" if quotes_near is None else "quotes"
     return _load_models()[name]

@@ -175,8 +175,13 @@ def fit_query(
 
 def _with_picture_texts(result: QueryResult) -> QueryResult:
     """The result; the text of pictures is what models read in them, marked as such."""
-    hits = [dataclasses.replace(hit, chunk_text=hit_text(hit)) for hit in result.hits]
-    texts = {hit.chunk_id: hit.chunk_text for hit in hits}
+    texts = {hit.chunk_id: hit_text(hit) for hit in result.hits if not hit.chunk_text}
+    if not texts:
+        return result
+    hits = [
+        dataclasses.replace(hit, chunk_text=hit.chunk_text or texts[hit.chunk_id])
+        for hit in result.hits
+    ]
     citations = [
         dataclasses.replace(citation, text=citation.text or texts.get(citation.chunk_id, ""))
         for citation in result.citations

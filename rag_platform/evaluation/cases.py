@@ -142,12 +142,14 @@ class SuppliedDocument:
     def titled(cls, name: str, title: str, text: str) -> SuppliedDocument:
         """Markdown under its title, which is not repeated where the text begins with it."""
         title, text = " ".join(title.split()), text.strip()
+        if not title:
+            return cls(name=name, text=f"{text}\n")
         first, _, rest = text.partition("\n")
         if first.lstrip("# ").rstrip() == title:
             text = rest.strip()
         elif text.startswith(title) and not text[len(title) :][:1].isalnum():
             text = text[len(title) :].strip()
-        return cls(name=name, text=(f"# {title}\n\n" if title else "") + f"{text}\n")
+        return cls(name=name, text=f"# {title}\n\n{text}\n")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -331,12 +331,14 @@ def _find_stage(expected: Labels, after: CaseResult) -> str:
     """Which stage of the search puts other passages before the expected ones."""
     if not expected.is_whole:
         return "its passage is there, but cut into pieces"
+    if not expected.chunks:  # documents or pages
+        return _OUTRANKED
     for name, cause in _OUTRANKED_BY.items():
         found = after.artifacts.get(name) or []
         if isinstance(found, dict):
             found = [item for candidates in found.values() for item in candidates]
         if found and expected.chunks.keys().isdisjoint(item["chunk_id"] for item in found):
-            return cause if expected.chunks else _OUTRANKED
+            return cause
     return _OUTRANKED
 
 

@@ -121,6 +121,10 @@ def test_a_title_that_a_text_begins_with_is_not_repeated(text: str, shown: str) 
     assert SuppliedDocument.titled("d1.md", "Pumps", text).text == shown
 
 
+def test_a_text_without_a_title_keeps_its_first_line() -> None:
+    assert SuppliedDocument.titled("d1.md", "", "###\nNine litres.").text == "###\nNine litres.\n"
+
+
 def test_a_knowledge_set_brings_its_documents(tmp_path: Path) -> None:
     path = tmp_path / "kb.json"
     path.write_text(json.dumps(KNOWLEDGE), encoding="utf-8")
