@@ -450,8 +450,7 @@ class Hit:
     line_range: tuple[int, int] | None = None
     asset_ids: tuple[str, ...] = ()
     locator: str = ""
-    # of a hit without text: what models read in its picture; shown as such, never quoted
-    picture_text: str = ""
+    picture_text: str = ""  # what models read in its pictures; shown as such, never quoted
     edited_from: tuple[str, ...] = ()  # chunk ids; a hit edited by hand is no quote of its source
     namespace: str = ""
     parent_id: str = ""  # of a child chunk, for which the parent's text may serve as evidence
@@ -462,6 +461,11 @@ class Hit:
     # its rows go on in the next
     table_head: str = ""
     table_goes_on: bool = False
+
+    @property
+    def readable(self) -> str:
+        """Its text, then what models read in its pictures."""
+        return "\n".join(filter(None, (self.chunk_text, self.picture_text)))
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,8 +4,10 @@ it they land and are named.
 
 from __future__ import annotations
 
+import dataclasses
 import io
 from pathlib import Path
+from typing import Any
 
 import pytest
 from PIL import Image, ImageDraw, ImageFont
@@ -22,6 +24,7 @@ from rag_platform.intake import isolation
 from rag_platform.ir import Hit, QueryRequest
 from rag_platform.ledger.ledger import open_ledger
 from rag_platform.storage.store import Store, read_json
+from rag_platform_tests.chat_server import Reply, chat_server, said
 from rag_platform_tests.conftest import TINY, Shelf, needs, write_config
 
 pytestmark = [pytest.mark.e2e, pytest.mark.integration, needs("rapidocr", "ocr")]
@@ -174,6 +177,42 @@ def test_a_scan_nearer_than_all_text_is_shown_in_place_of_quotes(
     assert "read by a model: The heron nests in May [1]" in nests.answer_markdown
     eats = answer(library, QueryRequest("what does the blue stork eat?", mode="sparse"))
     assert (eats.state, eats.answer_markdown) == ("answered", "The blue stork eats frogs. [1]")
+    library.close()
+
+
+def test_a_language_model_reads_what_stands_in_pictures(
+    tmp_path: Path, shelves: dict[str, Shelf]
+) -> None:
+    text = tmp_path / "birds.md"
+    text.write_text("# Birds\n\nThe stork eats frogs.\n\n![where it nests](nest.png)\n")
+    printed("The stork nests on roofs")[0].save(tmp_path / "nest.png")
+    pages = [printed("Crews meet at noon."), printed("The blue heron sleeps", "by the old bridge.")]
+    shelves["on"].ingest(scan(tmp_path / "scan.pdf", *pages), text, strategy="on")
+    asked = QueryRequest("where does the blue heron sleep", strategy="model", mode="sparse")
+
+    def reply(body: dict[str, Any], _: int) -> Reply:
+        read = "by the old bridge" in body["messages"][-1]["content"]
+        return said("The blue heron sleeps by the old bridge. [1]" if read else "NOT_IN_PASSAGES")
+
+    with chat_server(reply) as server:
+        model = (
+            f"{ON}answerer: {{provider: llm}}\nquery: {{rewrite: {{enabled: false}}}}\n"
+            f"llm: {{provider: openai, options: {{model: m, base_url: '{server.url}',"
+            " api_key_env: ''}}\n"
+        )
+        (tmp_path / "config/strategies/model.yaml").write_text(model)
+        library = shelves["on"].library()
+        result = answer(library, asked)
+        answer(library, dataclasses.replace(asked, text="where does the stork nest?"))
+    assert (result.answer_markdown, result.state, result.warnings) == (
+        "The blue heron sleeps by the old bridge. [1]",
+        "answered",
+        (),
+    )
+    assert [(c.page_range, c.text) for c in result.citations] == [((2, 2), "")]
+    shown = server.requests[1]["messages"][-1]["content"]
+    assert "> The stork eats frogs.\n" in shown
+    assert "read by a model: The stork nests on roofs\n" in shown
     library.close()
 
 

@@ -169,7 +169,7 @@ def remove_foreign_links(text: str, evidence: Sequence[Hit]) -> tuple[str, list[
     link.
     """
     assets = [f"asset://{asset}" for hit in evidence for asset in hit.asset_ids]
-    return remove_foreign_markup(text, "\n".join(hit.chunk_text for hit in evidence), assets)
+    return remove_foreign_markup(text, "\n".join(hit.readable for hit in evidence), assets)
 
 
 def remove_foreign_markup(
@@ -221,7 +221,7 @@ def _normalise_marks(text: str, evidence: Sequence[Hit]) -> tuple[str, list[int]
     dangling: dict[int, None] = {}
 
     def mark(match: re.Match[str]) -> str:
-        if match[0].endswith(")") and any(match[0] in hit.chunk_text for hit in evidence):
+        if match[0].endswith(")") and any(match[0] in hit.readable for hit in evidence):
             return match[0]
         numbers = dict.fromkeys(int(number) for number in re.findall(r"\d+", match[1]))
         dangling.update({n: None for n in numbers if not 1 <= n <= available})
@@ -286,7 +286,7 @@ def _share_marks(claims: Sequence[_Claim], evidence: Sequence[Hit]) -> None:
     marks: list[int] = []
     for claim in reversed(claims):
         if not claim.marks:
-            claim.marks += [n for n in marks if is_quoted(claim.text, evidence[n - 1].chunk_text)]
+            claim.marks += [n for n in marks if is_quoted(claim.text, evidence[n - 1].readable)]
         if claim.marks or (claim.kind != "code" and says_something(claim.text)):
             marks = claim.marks
 
@@ -320,7 +320,7 @@ def _check_claim(claim: _Claim, evidence: Sequence[Hit]) -> tuple[float | None, 
     they do not support it, empty if they do).
     """
     cited = [evidence[number - 1] for number in claim.marks]
-    if any(is_quoted(claim.text, hit.chunk_text) for hit in cited):
+    if any(is_quoted(claim.text, hit.readable) for hit in cited):
         return 1.0, ""
     if not says_something(claim.text):
         return None, ""

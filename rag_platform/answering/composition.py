@@ -90,8 +90,8 @@ def compose(
     if degraded:
         with faults.Attempt("stage.generation"):  # on failure the passages are listed below
             written = composer.run(Extractive(), "quoting", deadline)
-    # a picture is in no context, since it has no text to quote
-    is_picture = bool(hits and hits[0].picture_text)
+    # text read in a picture is not quoted, but a language model may answer from it
+    is_picture = bool(hits and hits[0].picture_text and not hits[0].chunk_text)
     if written.text and (written.answered or not is_picture):
         return dataclasses.replace(written, degraded=degraded)
     if written.text:  # quotes that are less near than the picture, and what is doubtful in them

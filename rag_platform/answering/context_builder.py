@@ -7,12 +7,11 @@ verified.
 
 from __future__ import annotations
 
-import dataclasses
 import re
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import cache
+from dataclasses import dataclass, field, replace
+from functools import cache, partial
 from types import MappingProxyType
 
 from rag_platform.answering.constants import (
@@ -23,7 +22,7 @@ from rag_platform.answering.constants import (
 )
 from rag_platform.answering.quotable import SECTION_LEVELS
 from rag_platform.config.query import ContextConfig
-from rag_platform.contract.markdown_views import format_edited, format_place
+from rag_platform.contract.markdown_views import format_edited, format_place, show_picture
 from rag_platform.indexes.catalog import CatalogReader
 from rag_platform.ir import Hit, format_section, split_path
 from rag_platform.observability import faults
@@ -94,7 +93,7 @@ def select(
         return counted(render_passages(hits, config.format))
 
     context = _Context(config, size)
-    texts = [_complete_table(hit, catalogs) for hit in hits if hit.chunk_text.strip()]
+    texts = [_complete_table(hit, catalogs) for hit in hits if hit.readable.strip()]
     context.repeated = len(hits) - len(texts)
     rows = vectors(texts) if vectors is not None and texts else None
     parents = _parents(texts, catalogs) if config.mode == "parent" else {}
@@ -126,7 +125,7 @@ def select_plainly(hits: Sequence[Hit], config: ContextConfig) -> Evidence:
     chosen: list[Hit] = []
     tokens = 0
     for hit in hits[: config.max_chunks]:
-        tokens += estimate_tokens(hit.chunk_text)
+        tokens += estimate_tokens(hit.readable)
         if chosen and tokens > config.max_tokens:
             break
         chosen.append(hit)
@@ -140,7 +139,7 @@ def _order(hits: Sequence[Hit], rows: Vectors | None, mmr_lambda: float) -> Iter
 
     def alike(i: int, j: int) -> float:
         return (
-            hydration.likeness(hits[i].chunk_text, hits[j].chunk_text)
+            hydration.likeness(hits[i].readable, hits[j].readable)
             if rows is None
             else float(rows[i] @ rows[j])
         )
@@ -158,7 +157,7 @@ def _parents(hits: Sequence[Hit], catalogs: Catalogs) -> dict[str, Hit]:
         chunks = catalogs[namespace].chunks(dict.fromkeys(hit.parent_id for hit in children))
         for hit in children:
             chunk = chunks.get(hit.parent_id)
-            if chunk is not None and hit.chunk_text in chunk.chunk_text:
+            if chunk is not None and hit.chunk_text and hit.chunk_text in chunk.chunk_text:
                 found[hit.chunk_id] = _complete_table(of_chunk(hit, chunk), catalogs)
     return found
 
@@ -179,7 +178,7 @@ def _complete_table(hit: Hit, catalogs: Catalogs) -> Hit:
         goes_on = any(chunk.chunk_id in heads for chunk in chunks[at + 1 :])
         if head or at < width or "|" not in chunks[at - 1].chunk_text.rpartition("\n")[2]:
             break
-    return dataclasses.replace(hit, table_head=head, table_goes_on=goes_on)
+    return replace(hit, table_head=head, table_goes_on=goes_on)
 
 
 # --- taking -------------------------------------------------------------------------------------
@@ -221,7 +220,9 @@ class _Context:
             or 0 < self.config.max_per_document <= same_document
         )
         taken = not full and (
-            (parent is not None and self._add(parent, row)) or self._add(hit, row)
+            (parent is not None and self._add(parent, row))
+            or self._add(hit, row)
+            or (bool(hit.chunk_text) and self._add(replace(hit, picture_text=""), row))
         )
         if not (taken or (not full and not self.places and self._add_cut(hit, row))):
             self.dropped += 1
@@ -250,7 +251,7 @@ class _Context:
                 self._add(_complete_table(neighbour, catalogs), None, centre.anchor)
 
     def _repeats(self, hit: Hit, row: Vectors | None) -> bool:
-        if hydration.normalise_blanks(hit.chunk_text) in self.texts or any(
+        if hydration.normalise_blanks(hit.readable) in self.texts or any(
             hit.chunk_id == place.hit.chunk_id for place in self.places
         ):
             return True
@@ -258,7 +259,7 @@ class _Context:
 
     def _is_similar(self, hit: Hit, row: Vectors | None, place: _Place) -> bool:
         threshold = self.config.dedupe_threshold
-        if threshold and hydration.adds_nothing(hit.chunk_text, place.hit.chunk_text, threshold):
+        if threshold and hydration.adds_nothing(hit.readable, place.hit.readable, threshold):
             return True
         if (
             row is None
@@ -268,9 +269,9 @@ class _Context:
         ):
             return False
         # keep a translation, which serves other readers
-        if is_wide(hit.chunk_text) != is_wide(place.hit.chunk_text):
+        if is_wide(hit.readable) != is_wide(place.hit.readable):
             return False
-        return hydration.says_no_less(hit.chunk_text, place.hit.chunk_text)
+        return hydration.says_no_less(hit.readable, place.hit.readable)
 
     def _add(self, hit: Hit, row: Vectors | None, anchor: int | None = None) -> bool:
         """Add a passage; False where it does not fit."""
@@ -278,18 +279,17 @@ class _Context:
         if self.tokens + size > self.config.max_tokens:
             return False
         self.places.append(_Place(hit, len(self.places) if anchor is None else anchor, row))
-        self.texts.add(hydration.normalise_blanks(hit.chunk_text))
+        self.texts.add(hydration.normalise_blanks(hit.readable))
         self.tokens += size
         return True
 
     def _add_cut(self, hit: Hit, row: Vectors | None) -> bool:
         """Add a passage cut to the budget; False where nothing of it fits."""
         whole = self.size(hit, 1, 0)
+        cut = partial(_with_text, hit)
         kept = cut_to_fit(
-            hit.chunk_text,
-            lambda text: (
-                self.size(dataclasses.replace(hit, chunk_text=text), 1, 0) <= self.config.max_tokens
-            ),
+            hit.chunk_text or hit.picture_text,
+            lambda text: self.size(cut(text), 1, 0) <= self.config.max_tokens,
         )
         change = f"from {whole} to at most {self.config.max_tokens} tokens (context.max_tokens)"
         if not kept.strip():
@@ -299,7 +299,7 @@ class _Context:
             )
             return False
         self.warnings.append(f"{hit.chunk_id} was cut {change}")
-        return self._add(dataclasses.replace(hit, chunk_text=kept), row)
+        return self._add(cut(kept), row)
 
     # --- order
 
@@ -346,6 +346,13 @@ class _Context:
             anchor = min(place.anchor for place in run)
             for place in run:
                 place.anchor = anchor
+
+
+def _with_text(hit: Hit, text: str) -> Hit:
+    """The hit with this text alone, which stands in a picture if the hit has no other."""
+    if hit.chunk_text:
+        return replace(hit, chunk_text=text, picture_text="")
+    return replace(hit, picture_text=text)
 
 
 def _document(hit: Hit) -> tuple[str, ...]:
@@ -441,7 +448,8 @@ def render_passages(hits: Sequence[Hit], format: str = "markdown") -> str:
 
 def render_block(hit: Hit, number: int, format: str = "markdown", *, since: int = 0) -> str:
     """The block of one hit, with its text from character `since` on."""
-    text = hit.chunk_text[since:].strip("\n")
+    pictures = show_picture(hit.asset_ids, hit.picture_text) if hit.picture_text else ""
+    text = "\n\n".join(filter(None, (hit.chunk_text[since:].strip("\n"), pictures)))
     if hit.table_head and not since:
         text = f"{hit.table_head}\n{format_rule(len(cells(hit.table_head)))}\n{text}"
     text = escape_tags(text, "passage")

@@ -106,7 +106,7 @@ def support(sentence: str, passages: Sequence[Hit]) -> Support:
     """How far the passages together, with their headings and titles, support the sentence."""
     return support_by(
         sentence,
-        "\n".join(hit.chunk_text for hit in passages),
+        "\n".join(hit.readable for hit in passages),
         "\n".join(f"{hit.doc_title}\n{hit.section_path}\n{hit.table_head}" for hit in passages),
     )
 

@@ -18,7 +18,7 @@ from rag_platform.contract.schema import AssetPart, AssetsData, ChunkData
 from rag_platform.errors import DocumentError, InputError, NotFoundError
 from rag_platform.ledger.ledger import open_ledger
 from rag_platform.releases.version_bundles import fetch_version
-from rag_platform.retrieval.hydration import read_picture
+from rag_platform.retrieval.hydration import read_pictures
 from rag_platform.retrieval.library import Lease, Library
 from rag_platform.retrieval.namespaces import find_in_namespaces
 from rag_platform.storage.store import Store, atomic_path
@@ -54,7 +54,7 @@ def get_chunk(
         chunks = catalog.neighbours(chunk_id, before, after)
         hidden = library.hidden_chunks(lease)
         parts = [
-            chunk_part(it, it.chunk_text or show_picture(it.asset_ids, read_picture(it, catalog)))
+            chunk_part(it, it.chunk_text or show_picture(it.asset_ids, read_pictures(it, catalog)))
             for it in chunks
             if it.chunk_id not in hidden
         ]

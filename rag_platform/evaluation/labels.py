@@ -19,6 +19,7 @@ from rag_platform.indexes.catalog import CatalogReader
 from rag_platform.indexes.catalog_tables import CATALOG
 from rag_platform.ir import Chunk, Hit
 from rag_platform.releases.release_store import OpenRelease
+from rag_platform.retrieval.hydration import read_pictures
 
 _INDEXED = re.compile(r"(.+):(\d+)")  # chunk `idx` of a document that comes with the dataset
 _PAGE = re.compile(r"(.+)#p(\d+)")  # a page of a document
@@ -207,7 +208,10 @@ class LabelReader:
         found = self._chunks.get(doc_id)
         if found is None:
             chunks = self._catalog.chunks_of_version(self._versions[doc_id].version_id)
-            found = self._chunks[doc_id] = [(chunk, fold(chunk.chunk_text)) for chunk in chunks]
+            found = self._chunks[doc_id] = [
+                (chunk, fold(f"{chunk.chunk_text}\n{read_pictures(chunk, self._catalog)}"))
+                for chunk in chunks
+            ]
         return found
 
 

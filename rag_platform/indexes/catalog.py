@@ -559,10 +559,18 @@ class CatalogReader:
             found += self._select_in(sql, wanted)
         return sorted(found)
 
-    def media_texts(self, version_id: str) -> list[MediaText]:
-        """The recognised texts and captions of the images of a live version, by asset_id."""
-        rest = "FROM media_texts WHERE version_id = ? ORDER BY asset_id"
-        return self._records(MediaText, rest, (version_id,))
+    def media_texts(
+        self, version_id: str, asset_ids: Sequence[str] | None = None
+    ) -> list[MediaText]:
+        """The recognised texts and captions of the images of a live version, by asset_id, or only
+        those of these images.
+        """
+        values, only = [version_id], ""
+        if asset_ids is not None:
+            values.append(json.dumps(asset_ids))
+            only = " AND asset_id IN (SELECT value FROM json_each(?))"
+        rest = f"FROM media_texts WHERE version_id = ?{only} ORDER BY asset_id"
+        return self._records(MediaText, rest, values)
 
     # counts
 

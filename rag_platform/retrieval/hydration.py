@@ -31,20 +31,16 @@ def join_rows(
 
 
 def with_picture_texts(hits: Sequence[Hit], catalog: CatalogReader) -> list[Hit]:
-    """The hits; those without text get the recognised text and captions of their pictures."""
+    """The hits with the recognised text and captions of their pictures."""
     return [
-        (
-            hit
-            if hit.chunk_text or not hit.asset_ids
-            else replace(hit, picture_text=read_picture(hit, catalog))
-        )
+        replace(hit, picture_text=text) if (text := read_pictures(hit, catalog)) else hit
         for hit in hits
     ]
 
 
-def read_picture(hit: Hit | Chunk, catalog: CatalogReader) -> str:
+def read_pictures(hit: Hit | Chunk, catalog: CatalogReader) -> str:
     """The text recognised in the pictures of a hit or chunk, and their captions."""
-    texts = [text for text in catalog.media_texts(hit.version_id) if text.asset_id in hit.asset_ids]
+    texts = catalog.media_texts(hit.version_id, hit.asset_ids) if hit.asset_ids else ()
     return "\n".join(part for text in texts for part in (text.ocr_text, text.caption) if part)
 
 

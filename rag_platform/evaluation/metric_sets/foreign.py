@@ -86,7 +86,7 @@ def measure(scores: Mapping[str, Callable[[], Any]]) -> dict[str, float]:
 
 def contexts_of(item: AskedCase) -> list[str]:
     """The texts that the answerer was given, else those of the hits."""
-    return [hit.chunk_text for hit in item.context or item.result.hits]
+    return [hit.readable for hit in item.context or item.result.hits]
 
 
 # --- RAGAS --------------------------------------------------------------------------------------

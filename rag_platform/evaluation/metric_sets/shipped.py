@@ -104,28 +104,26 @@ class Citations:
 
 def _measure_citations(item: AskedCase) -> dict[str, float]:
     result, found = item.result, dict[str, float]()
-    cited = result.citations if result.answered else ()
+    known = {hit.chunk_id: hit for hit in (*result.hits, *item.context)}
+    cited = [_as_hit(it, known.get(it.chunk_id)) for it in result.citations if result.answered]
     if item.case.expected_citations:
         found["citation.recall"] = _share(
             any(
-                contains_quote(fold(citation.text), expected.text)
-                and (not expected.file or is_of_file(citation.source_uri, expected.file))
-                for citation in cited
+                contains_quote(fold(hit.readable), expected.text)
+                and (not expected.file or is_of_file(hit.source_uri, expected.file))
+                for hit in cited
             )
             for expected in item.case.expected_citations
         )
     if not result.answered:
         return found
-    titles = {hit.chunk_id: hit.doc_title for hit in (*result.hits, *item.context)}
-    claims = check_claims(
-        result.answer_markdown, [_as_hit(one, titles.get(one.chunk_id, "")) for one in cited]
-    )
+    claims = check_claims(result.answer_markdown, cited)
     doubtful = {number for claim in claims if not claim.supported for number in claim.marks}
     found["citation.precision"] = _share(
-        one.chunk_id in titles and one.chunk_id in item.proved and one.id not in doubtful
-        for one in cited
+        hit.chunk_id in known and hit.chunk_id in item.proved and hit.rank not in doubtful
+        for hit in cited
     )
-    found["citation.provenance"] = _share(one.chunk_id in item.proved for one in cited)
+    found["citation.provenance"] = _share(hit.chunk_id in item.proved for hit in cited)
     if claims:
         found["citation.coverage"] = _share(bool(claim.marks) for claim in claims)
     return found
@@ -137,7 +135,8 @@ def _share(kept: Iterable[bool]) -> float:
     return sum(values) / len(values) if values else 0.0
 
 
-def _as_hit(citation: Citation, title: str) -> Hit:
+def _as_hit(citation: Citation, hit: Hit | None) -> Hit:
+    """The cited text as a hit, with title and pictures of the hit that it is from."""
     return Hit(
         rank=citation.id,
         chunk_id=citation.chunk_id,
@@ -147,10 +146,11 @@ def _as_hit(citation: Citation, title: str) -> Hit:
         version_id=citation.version_id,
         source_uri=citation.source_uri,
         filename="",
-        doc_title=title,
+        doc_title=hit.doc_title if hit else "",
         section_path=citation.section_path,
         chunk_index=0,
         chunk_text=citation.text,
+        picture_text=hit.picture_text if hit else "",
     )
 
 
@@ -219,4 +219,4 @@ def _scores(item: AskedCase, judge: Judge) -> Iterator[tuple[str, Score]]:
 
 
 def _with_headings(hit: Hit) -> str:
-    return "\n".join(filter(None, (hit.doc_title, hit.section_path, hit.chunk_text)))
+    return "\n".join(filter(None, (hit.doc_title, hit.section_path, hit.readable)))
