@@ -15,7 +15,7 @@ from PIL import Image, ImageDraw, ImageFont
 from rag_platform.answering.engine import answer
 from rag_platform.api.passages import get_chunk
 from rag_platform.api.proofs import verify_answer
-from rag_platform.api.query_data import fit_query
+from rag_platform.api.query_data import answer_data, fit_query
 from rag_platform.config.settings import load_settings
 from rag_platform.config.strategies import load_strategy
 from rag_platform.contract.markdown_views import hit_text
@@ -203,7 +203,7 @@ def test_a_language_model_reads_what_stands_in_pictures(
         (tmp_path / "config/strategies/model.yaml").write_text(model)
         library = shelves["on"].library()
         result = answer(library, asked)
-        answer(library, dataclasses.replace(asked, text="where does the stork nest?"))
+        stork = answer(library, dataclasses.replace(asked, text="where does the stork nest?"))
     assert (result.answer_markdown, result.state, result.warnings) == (
         "The blue heron sleeps by the old bridge. [1]",
         "answered",
@@ -213,6 +213,11 @@ def test_a_language_model_reads_what_stands_in_pictures(
     shown = server.requests[1]["messages"][-1]["content"]
     assert "> The stork eats frogs.\n" in shown
     assert "read by a model: The stork nests on roofs\n" in shown
+    assert fit_query(stork)[0]["results"][0]["picture_text"] == "The stork nests on roofs"
+    for detail, told in (("full", True), ("brief", False)):
+        data, _ = fit_query(stork, detail, linked=True)
+        assert ("read by a model: The stork nests on roofs" in data["markdown"]) == told
+        assert answer_data(data)["results"][0]["picture_text"] == "The stork nests on roofs"
     library.close()
 
 

@@ -21,6 +21,7 @@ from rag_platform.contract.markdown_views import (
     format_place,
     hit_text,
     list_pictures,
+    show_picture,
 )
 from rag_platform.contract.schema import (
     AnswerData,
@@ -179,7 +180,9 @@ def _with_picture_texts(result: QueryResult) -> QueryResult:
     if not texts:
         return result
     hits = [
-        dataclasses.replace(hit, chunk_text=hit.chunk_text or texts[hit.chunk_id])
+        hit
+        if hit.chunk_text
+        else dataclasses.replace(hit, chunk_text=texts[hit.chunk_id], picture_text="")
         for hit in result.hits
     ]
     citations = [
@@ -269,7 +272,9 @@ def _result(hit: Hit, citation: CitationPart, sizes: _Sizes) -> ResultPart:
         "citation": citation,
         "asset_ids": list(hit.asset_ids),
         "asset_uris": [asset_uri(asset_id) for asset_id in hit.asset_ids],
-        **optional_fields(found_by=hit.found_by),
+        **optional_fields(
+            picture_text=shorten(hit.picture_text, sizes.snippet), found_by=hit.found_by
+        ),
     }
     return cast(ResultPart, part)
 
@@ -356,8 +361,8 @@ def _query_markdown(
         parts = [answer]
     elif result.state == "nothing_found" or not lists_uncited:
         parts = [say("No passage of this library answers the question.")]
-    pictures = {hit.chunk_id: hit.asset_ids for hit in result.hits} if linked else None
-    listed = partial(_list_sources, pictures=pictures, language=result.language)
+    found = {hit.chunk_id: hit for hit in result.hits} if linked else None
+    listed = partial(_list_sources, found=found, language=result.language)
     if result.citations:
         marked = [(f"[{c.id}]", c) for c in result.citations]
         parts += [f"**{say(SOURCES)}**", listed(marked, sizes)]
@@ -397,15 +402,19 @@ def _list_sources(
     citations: Sequence[tuple[str, Citation]],
     sizes: _Sizes,
     *,
-    pictures: Mapping[str, Sequence[str]] | None,
+    found: Mapping[str, Hit] | None,
     language: str,
 ) -> str:
     named = [(mark, source_line(citation, language), citation) for mark, citation in citations]
-    if pictures is not None:  # a client of the server, which reads links
+    if found is not None:  # a client of the server, which reads links
         lines = []
         for mark, place, c in named:
             text = _quote(c, sizes.passage) if sizes.passage else c.text
-            shown = list_pictures(pictures.get(c.chunk_id, ()), text)
+            hit = found.get(c.chunk_id)
+            shown = list_pictures(hit.asset_ids, text) if hit else ""
+            if hit and hit.picture_text and sizes.passage:
+                read = shorten(hit.picture_text, sizes.snippet)
+                text = f"{text}\n\n{show_picture(hit.asset_ids, read)}"
             lines.append((f"{mark} {_link(place, c)} {shown}".rstrip(), text))
         if not sizes.passage:
             return "\n".join(f"- {line}: {text}".removesuffix(": ") for line, text in lines)
@@ -455,6 +464,7 @@ def answer_data(data: QueryData, detail: str = "full") -> AnswerData:
                 source_uri=citation["source_uri"] if brief else "",
                 cited=row["chunk_id"] in cited,
                 asset_uris=row["asset_uris"],
+                picture_text=row.get("picture_text"),
                 found_by=[] if brief else row.get("found_by"),
             ),
         }

@@ -32,6 +32,7 @@ from rag_platform.text.wording import pluralise, shorten
 SOURCES, ALSO_FOUND = "Sources", "Also found"  # headings of an answer
 _FIELD_CHARS = 500  # of a document's tags and metadata
 _QUESTION_CHARS = 60  # of a trace in a list
+_NAMED_PICTURES = 3  # of a passage, where their text is shown
 _SINGULAR = {"tags": "tag", "categories": "category"}
 
 
@@ -51,8 +52,9 @@ def hit_text(hit: Hit) -> str:
 
 
 def show_picture(asset_ids: Sequence[str], text: str) -> str:
-    """The URI of a picture, and the text a model read in it, marked as such."""
-    picture = f"(picture {asset_uri(asset_ids[0])})" if asset_ids else "(picture)"
+    """The URIs of the first pictures, and the text a model read in them, marked as such."""
+    uris = ", ".join(map(asset_uri, asset_ids[:_NAMED_PICTURES]))
+    picture = f"(picture {uris})" if uris else "(picture)"
     return f"{picture} read by a model: {text}" if text else picture
 
 

@@ -84,6 +84,7 @@ class ResultPart(TypedDict):
     citation: CitationPart
     asset_ids: list[str]
     asset_uris: list[str]
+    picture_text: NotRequired[str]  # what models read in its pictures, beside its own text
     # the phrasings that had it among their first hits: 0 the question, n the nth of `searches`
     found_by: NotRequired[list[int]]
 
@@ -143,6 +144,7 @@ class FoundPassage(TypedDict):
     edited_from: NotRequired[list[str]]
     namespace: NotRequired[str]
     asset_uris: NotRequired[list[str]]
+    picture_text: NotRequired[str]  # what models read in its pictures, beside its own text
     found_by: NotRequired[list[int]]
 
 
