@@ -96,7 +96,7 @@ def compose(
         return dataclasses.replace(written, degraded=degraded)
     if written.text:  # quotes that are less near than the picture, and what is doubtful in them
         written = dataclasses.replace(written, warnings=(), unsupported=())
-    error = q.flags.get("error")
+    error, phrased = q.flags.get("error"), bool(found[0].query.rewrites)
     if error is not None:
         kind = "unreachable"
     elif degraded:
@@ -105,6 +105,8 @@ def compose(
         kind = "no_answer" if written.state == "closest" else "nothing_found"
         if not context and not hits:
             kind = "filtered" if all(it.matched_count == 0 for it in found) else "nothing"
+        if is_picture and states.decide(written.confidence, phrased=phrased) == "answered":
+            kind, hits = "pictures", [hit for hit in hits if not hit.chunk_text]
     warning = "the nearest passages could not be listed (%s); the hits hold them"
     with q.attempt("generation", warning, span=span):
         reason = error["message"] if error is not None else ""
@@ -329,6 +331,7 @@ _STATEMENTS = {
     "no_answer": (
         "No passage clearly answers this question. The closest ones, which may not answer it:"
     ),
+    "pictures": "No text can be quoted, but a model read this in pictures, perhaps with errors:",
     "failed": "The answer could not be written; these are the passages found:",
     "unreachable": "The library could not be searched: {reason}",
 }
