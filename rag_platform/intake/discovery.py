@@ -27,6 +27,7 @@ _BUILT = {"objects.inv": (*_SPHINX, "search.html", "py-modindex*"), "method_list
 _BUILT_PATTERNS = {
     mark: re.compile("|".join(map(translate, globs))) for mark, globs in _BUILT.items()
 }
+_ANY_FOLDERS = re.compile(r"/(?:\*\*/)+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -410,8 +411,11 @@ def _reason_to_ignore(path: Path, source: Source) -> str:
 
 def _is_matched(relative: str, glob: str) -> bool:
     """True if a glob names the path or a folder above it; `**/` may stand for no folder."""
-    globs = (glob, glob.replace("**/", ""))
-    return any(fnmatch(relative, it) or fnmatch(relative, it.rstrip("/") + "/*") for it in globs)
+    # where every other slash is doubled, `/*/` stands for any number of folders
+    path = "//" + relative.replace("/", "//")
+    parts = _ANY_FOLDERS.split("/" + glob.removeprefix("./").rstrip("/"))
+    wanted = "/*/".join(part.replace("/", "//") for part in parts)
+    return fnmatch(path, wanted) or fnmatch(path, wanted + "//*")
 
 
 def _is_built_beside_pages(relative: str, root: Path) -> bool:
