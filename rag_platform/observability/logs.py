@@ -36,7 +36,7 @@ _KEYS = tuple(
 # One pattern for each case, as a pattern with a literal first letter is nine times as fast.
 _PATTERNS = (
     # not the end of a name like `disk-space-3f2a9c1b7d`; before a key may be an escape of JSON
-    r"sk-(?:(?<![a-z-]sk-)|(?<=\\[bfnrt]sk-))[A-Za-z0-9_-]{16,}",
+    r"sk-(?:(?<![a-z-]sk-)|(?<=\\[bfnrt]sk-)|(?=[a-z0-9-]{0,12}(?=[A-Za-z]{0,19}\d)[A-Za-z0-9]{20}))[A-Za-z0-9_-]{16,}",
     r"Bearer\s+[A-Za-z0-9._~+/=-]{12,}",
     r"bearer\s+[A-Za-z0-9._~+/=-]{12,}",
     r'://[^/\s:@"]+:[^/\s:@"]+@',

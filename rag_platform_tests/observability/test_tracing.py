@@ -186,11 +186,16 @@ def test_ids_that_look_like_keys_are_kept(tmp_path: Path) -> None:
         "version_id": "w.kiosk-files-3be9a0d4c1@86b4f6a4b413",
         "source_uri": "docs/Flask-installation-guide-sk-translation.md",
         "message": "refused:\nsk-abcdefghijklmnopqrst",
+        "filename": "task-internationalisation-2026.md",
+        "command": "-Hsk-proj-A1b2C3d4E5f6G7h8I9j0 %3dsk-0123456789abcdef0123456789abcdef",
     }
     with tracing.trace("query", logs_dir=tmp_path):
         tracing.event("document.deleted", payload)
     kept = lines(tmp_path)[0]["payload"]
-    assert kept == payload | {"message": "refused:\n[redacted]"}
+    assert kept == payload | {
+        "message": "refused:\n[redacted]",
+        "command": "-H[redacted] %3d[redacted]",
+    }
 
 
 def test_a_failing_write_never_fails_the_work(
