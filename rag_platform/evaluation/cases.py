@@ -140,14 +140,16 @@ class SuppliedDocument:
 
     @classmethod
     def titled(cls, name: str, title: str, text: str) -> SuppliedDocument:
-        """Markdown under its title, which is not repeated where the text begins with it."""
+        """Markdown under its title, which is not repeated where it is the text's first line or
+        sentence.
+        """
         title, text = " ".join(title.split()), text.strip()
         if not title:
             return cls(name=name, text=f"{text}\n")
         first, _, rest = text.partition("\n")
-        if first.lstrip("# ").rstrip() == title:
+        if title in (first.strip(), first.lstrip("# ").rstrip()):
             text = rest.strip()
-        elif text.startswith(title) and not text[len(title) :][:1].isalnum():
+        elif title[-1] in ".!?。！？" and text.startswith(title):
             text = text[len(title) :].strip()
         return cls(name=name, text=f"# {title}\n\n{text}\n")
 

@@ -113,12 +113,18 @@ KNOWLEDGE = {
         ("Pumps\nNine litres.", "# Pumps\n\nNine litres.\n"),
         ("Pumpsets move nine litres.", "# Pumps\n\nPumpsets move nine litres.\n"),
         ("# Pumps at work\n\nNine.", "# Pumps\n\n# Pumps at work\n\nNine.\n"),
+        ("Pumps move nine litres.", "# Pumps\n\nPumps move nine litres.\n"),
         ("Pumps", "# Pumps\n\n\n"),
     ],
 )
 def test_a_title_that_a_text_begins_with_is_not_repeated(text: str, shown: str) -> None:
     """Else the chunk `d1:0` of a knowledge set would be the title alone."""
     assert SuppliedDocument.titled("d1.md", "Pumps", text).text == shown
+
+
+def test_a_title_that_is_the_first_sentence_is_not_repeated() -> None:
+    made = SuppliedDocument.titled("d1.md", "Of pumps .", "Of pumps . nine litres .")
+    assert made.text == "# Of pumps .\n\nnine litres .\n"
 
 
 def test_a_text_without_a_title_keeps_its_first_line() -> None:

@@ -55,9 +55,9 @@ def test_a_set_holds_the_questions_that_something_answers(folder: Path) -> None:
         ("q1", "Which port?", {"0": 2, "1": 0}),
         ("q2", "几天年假？", {"1": 1}),
     ]
-    # a title is not repeated, and the empty text is left out
+    # a title that begins a sentence stays there, and the empty text is left out
     assert documents(data) == {
-        "0.md": "# Gateway\n\nlistens on port 8080.\n",
+        "0.md": "# Gateway\n\nGateway listens on port 8080.\n",
         "1.md": "年假十五天。\n",
     }
 
