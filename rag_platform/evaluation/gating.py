@@ -5,7 +5,7 @@ candidate with a failed check is never published.
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING
 
@@ -97,7 +97,7 @@ def apply_gates(manifest: Manifest, workspace: Workspace, *, deletes: bool = Fal
     namespace, release_id, store = manifest.namespace, manifest.release_id, workspace.store
     expectations = read_expectations(store, namespace)
     alone = deletes and not manifest.delta.get("full_build")
-    not_asked, configured = "", tuple[GateConfig, ...]()
+    not_asked = ""
     if alone:
         not_asked = "not asked: a deletion is never held back, and nothing else came in with it"
     try:
@@ -111,7 +111,11 @@ def apply_gates(manifest: Manifest, workspace: Workspace, *, deletes: bool = Fal
         not_asked = f"not asked: a deletion is never held back, and {error.message}"
     if not_asked:
         check = CheckResult(QUALITY_GATE, True, not_asked)
-        return record_check(namespace, release_id, check, workspace, gates=gates_id(configured))
+        gates_before = ""
+        with suppress(RagError):  # without a parent, or with a damaged one
+            parent = manifest_of(store, namespace, manifest.parent or "", ())
+            gates_before = parent.gates if parent.is_judged else gates_id(())
+        return record_check(namespace, release_id, check, workspace, gates=gates_before)
     # imported late: a release without gates never needs the read side
     from rag_platform.evaluation.gates import judge_candidate
     from rag_platform.evaluation.results import ResultStore

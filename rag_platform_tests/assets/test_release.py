@@ -34,6 +34,7 @@ from rag_platform.releases.manifest import (
     QUALITY_GATE,
     CheckResult,
     Manifest,
+    lacks_verdict,
     read_manifest,
     write_manifest,
 )
@@ -490,6 +491,24 @@ def test_taking_back_an_edit_is_never_held_back(
     ingest_versions([live], workspace, drafted={live.version_id: []})
     manifest, _ = build_candidate("default", workspace)
     assert apply_gates(manifest, workspace).failures
+
+
+@pytest.mark.parametrize("judged_before", [False, True])
+def test_gates_that_are_set_before_a_deletion_are_still_to_be_asked(
+    instance: dg.DagsterInstance, take: Any, shelf: Any, config_folder: Path, judged_before: bool
+) -> None:
+    if judged_before:
+        case = expectation("When does the gate open?", file="gate.md")
+        add_expectation(shelf.store, "default", case)
+    _, dock = take(gate="# Gate\n\nThe gate opens at 05:30.\n", dock="# Dock\n\nIt is wet.\n")
+    assert run(instance).success
+    (config_folder / "gates.yaml").write_text("default: [{dataset: golden}]\n", encoding="utf-8")
+    shelf.ledger.delete("default", shelf.ledger.version(dock).doc_id, None, "soft")
+    manifest, _ = build_candidate("default", shelf.workspace(), deletes=True)
+    manifest = apply_gates(manifest, shelf.workspace(), deletes=True)
+    publish_candidate("default", manifest.release_id, shelf.root)
+    assert manifest.checks[-1].details.startswith("not asked") and lacks_verdict(manifest)
+    assert not run(instance).success
 
 
 @pytest.mark.parametrize("gates", ["default: golden\n", "default: [{dataset: goldn}]\n"])
