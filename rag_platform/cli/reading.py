@@ -24,7 +24,7 @@ from rag_platform.cli.output import (
 )
 from rag_platform.cli.progress import progress_bar
 from rag_platform.config.strategies import load_strategy
-from rag_platform.errors import InputError
+from rag_platform.errors import InputError, RagError
 from rag_platform.ir import Json
 from rag_platform.messages import LANGUAGES, terminal_language, translate
 from rag_platform.storage.records import to_json
@@ -283,17 +283,22 @@ def verify(context: Context, chunk_id: str | None, everything: bool) -> Json:
         raise InputError("name a CHUNK_ID, or give --all", code="usage")
     every = everything and not context.given_namespace
     names = (list(context.library.namespaces()) if every else []) or [context.namespace]
+    found: dict[str, Json] = {}
     with progress_bar(context.json_output) as advance:
-        found = {
-            name: verify_release(
-                context.store,
-                name,
-                chunk_id=chunk_id,
-                limits=context.settings.limits,
-                on_progress=lambda done, total: advance("verifying", done, total),
-            ).data()
-            for name in names
-        }
+        for name in names:
+            try:
+                found[name] = verify_release(
+                    context.store,
+                    name,
+                    chunk_id=chunk_id,
+                    limits=context.settings.limits,
+                    on_progress=lambda done, total: advance("verifying", done, total),
+                ).data()
+            except RagError as error:  # of a damaged library; the others are proved all the same
+                if len(names) == 1:
+                    raise
+                told = f"[{error.code}] {error.message}"
+                found[name] = {"markdown": told, "checked": 0, "failed": 1}
     data = found[names[0]]
     if len(found) > 1:
         data = {

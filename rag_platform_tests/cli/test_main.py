@@ -422,6 +422,10 @@ def test_several_libraries_answer_one_question(desk: Any) -> None:
     )
     assert proved["markdown"].startswith("**default**: 1 chunk checked against the raw bytes, 0")
     assert desk.call("verify", "--all", "--namespace", "hr").data["checked"] == 1
+    next(desk.store.releases_dir("default").glob("*/manifest.json")).unlink()
+    lost = desk.call("verify", "--all")
+    assert (lost.exit_code, lost.data["checked"], lost.data["failed"]) == (1, 1, 1)
+    assert "[unknown_release] no release" in lost.data["libraries"]["default"]["markdown"]
     assert ", default library default\n" in desk.call("status").data["markdown"]
 
 
