@@ -18,7 +18,7 @@ import re
 import sqlite3
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -179,10 +179,11 @@ def import_release(path: Path, root: DataRoot) -> ExchangeResult:
             try:
                 manifest = _checked_manifest(folder / _RELEASE, head)
                 pairs = _read_pairs(folder / _RELEASE)
-                deletions = _check_documents(path, head, pairs)
+                deletions = _check_documents(path, head, manifest, pairs)
+                members = _list_members(Store(folder), pairs, manifest.profiles)
             except (sqlite3.Error, ValueError, KeyError, TypeError, AttributeError) as error:
                 raise _bad(path, f"its records cannot be read: {error!r}") from error
-            for name in _list_members(Store(folder), pairs, manifest.profiles) & set(head["files"]):
+            for name in members & set(head["files"]):
                 if not (store.home / name).is_file():
                     (store.home / name).parent.mkdir(parents=True, exist_ok=True)
                     os.replace(folder / name, store.home / name)
@@ -264,12 +265,28 @@ def _checked_manifest(directory: Path, head: Json) -> Manifest:
     return manifest
 
 
-def _check_documents(path: Path, head: Json, pairs: list[tuple[Document, Version]]) -> list[Json]:
-    """The deletions; those, and the edits of every edition, must be readable.
+def _check_documents(
+    path: Path, head: Json, manifest: Manifest, pairs: list[tuple[Document, Version]]
+) -> list[Json]:
+    """The deletions.
 
-    Raises IntegrityError for documents whose folders would lie elsewhere, and for bytes under the
-    hash of others: a later ingest of those would take them.
+    Raises ValueError for records with values of other types, IntegrityError for documents whose
+    folders would lie elsewhere, and for bytes under the hash of others: a later ingest of those
+    would take them.
     """
+    from pydantic import TypeAdapter
+
+    fields: dict[str, Any] = {"doc_id": str, "version_id": str | None, "created_at": str}
+    # none in the files of earlier programs
+    deletions = [{name: item[name] for name in fields} for item in head.get("deletions", ())]
+    records: list[tuple[Any, Any]] = [
+        (Manifest, asdict(manifest)),
+        (list[tuple[Document, Version]], [(asdict(one), asdict(other)) for one, other in pairs]),
+        (dict[str, list[Json]], head["operations"]),
+        *((fields[name], value) for item in deletions for name, value in item.items()),
+    ]
+    for kind, value in records:
+        TypeAdapter(kind).validate_python(value)
     for owner, version in pairs:
         of_library = owner.namespace == version.namespace == head["namespace"]
         if not (of_library and _NAME.fullmatch(version.doc_id)):
@@ -277,11 +294,9 @@ def _check_documents(path: Path, head: Json, pairs: list[tuple[Document, Version
         sha256 = version.file_sha256
         if head["files"].get(f"raw/{sha256[:2]}/{sha256}") != sha256:
             raise _bad(path, f"the bytes of {version.version_id} are others")
-        if version.edition:
-            list(head["operations"][version.version_id])
-    fields = ("doc_id", "version_id", "created_at")
-    # none in the files of earlier programs
-    return [{name: item[name] for name in fields} for item in head.get("deletions", ())]
+        if version.edition and version.version_id not in head["operations"]:
+            raise _bad(path, f"the edits of {version.version_id} are missing")
+    return deletions
 
 
 def _record(

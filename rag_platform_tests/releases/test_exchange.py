@@ -271,7 +271,13 @@ def test_bytes_under_the_hash_of_others_are_refused(
 
 @pytest.mark.parametrize(
     "wrong",
-    [{"deletions": [{"doc_id": "x"}]}, {"deletions": 1}, {"deletions": ["x"]}],
+    [
+        {"deletions": [{"doc_id": "x"}]},
+        {"deletions": 1},
+        {"deletions": ["x"]},
+        {"deletions": [{"doc_id": None, "version_id": None, "created_at": ""}]},
+        {"operations": [1]},
+    ],
 )
 def test_records_that_a_forger_left_out_are_refused_in_one_line(
     exported: Path, root: DataRoot, tmp_path: Path, wrong: dict[str, object]
@@ -284,14 +290,17 @@ def test_records_that_a_forger_left_out_are_refused_in_one_line(
     assert refused.value.code == "bad_export" and not root.ledger.namespaces()
 
 
+@pytest.mark.parametrize(
+    "wrong", [{"oddity": 1}, {"profiles": {}}, {"strategy": None}, {"counts": None}, {"delta": 1}]
+)
 def test_a_forged_manifest_is_refused_in_one_line(
-    exported: Path, root: DataRoot, tmp_path: Path
+    exported: Path, root: DataRoot, tmp_path: Path, wrong: dict[str, object]
 ) -> None:
     name = "release/manifest.json"
     with tarfile.open(exported) as bundle:
         held = bundle.extractfile(name)
         assert held is not None
-        forged = json.dumps({**json.loads(held.read()), "oddity": 1}).encode()
+        forged = json.dumps({**json.loads(held.read()), **wrong}).encode()
 
     def change(held: str, data: bytes) -> bytes:
         if held != HEAD:
