@@ -89,14 +89,6 @@ def test_what_came_in_earlier_is_no_news(read_only_shelf: Shelf) -> None:
         assert catalog.count_images("2000-01-01") == catalog.count_images() == 1
 
 
-def test_an_image_that_was_not_found_is_not_among_the_new(shelf: Shelf, tmp_path: Path) -> None:
-    (tmp_path / "plain.md").write_text("# Plain\n\nText. ![gone](gone.png)\n", encoding="utf-8")
-    shelf.ingest(tmp_path / "plain.md")
-    with shelf.library().lease("default") as lease:
-        catalog = lease.release.catalog
-        assert catalog.count_images("2000-01-01") == catalog.count_images()
-
-
 def test_disk_use_adds_up(read_only_shelf: Shelf) -> None:
     found = show_disk(read_only_shelf.settings)
     assert found["total"] == sum(part["bytes"] for part in found["parts"]) > 0

@@ -203,7 +203,7 @@ def test_libraries_errors_and_documents_are_named(library: Library, tmp_path: Pa
                 raise InputError("no PDF", code="broken_file")
     with TestClient(create_app(own), base_url="http://127.0.0.1") as client:
         assert "<td>default, other</td>" in client.get("/query-traces").text
-        assert '<small class="bad nowrap">4 errors</small>' in client.get("/ingestion-traces").text
+        assert '<small class="bad nowrap">errors: 4</small>' in client.get("/ingestion-traces").text
         page = client.get(f"/traces/{ingest.trace_id}").text
         said = get(client, "/api/traces")["markdown"]
     # both failures of a document name it, and once it stands above all of its stages
