@@ -132,8 +132,10 @@ def lacks_verdict(manifest: Manifest) -> bool:
 
 
 def gates_id(gates: Sequence[GateConfig]) -> str:
-    """A fingerprint of gates as gates.yaml has them."""
-    return fingerprint(*(gate.model_dump(mode="json") for gate in gates))
+    """A fingerprint of gates as gates.yaml has them: settings that later programs add change it
+    only where they are used.
+    """
+    return fingerprint(*(gate.model_dump(mode="json", exclude_defaults=True) for gate in gates))
 
 
 def embedder_info(strategy: Strategy) -> EmbedderInfo | None:

@@ -20,6 +20,7 @@ from rag_platform.evaluation.labels import Labels
 from rag_platform.evaluation.results import CaseResult, ResultStore
 from rag_platform.evaluation.runs import open_library
 from rag_platform.ingestion.batches import ingest_versions
+from rag_platform.releases.manifest import gates_id
 from rag_platform.releases.publishing import build_candidate
 from rag_platform_tests.chat_server import refused
 from rag_platform_tests.conftest import TINY, Shelf
@@ -415,6 +416,13 @@ def test_gates_are_read_and_checked(home: Path, config_folder: Path) -> None:
     path.write_text("notes: golden\n", encoding="utf-8")
     with pytest.raises(ConfigError, match="must be a library with a list of gates"):
         read_gates()
+
+
+def test_a_setting_at_its_default_makes_no_other_gate() -> None:
+    """Nor does one that a later program adds."""
+    plain = gates_id([GateConfig(dataset="golden")])
+    assert plain == gates_id([GateConfig(dataset="golden", not_worse=True)])
+    assert plain != gates_id([GateConfig(dataset="golden", not_worse=False)])
 
 
 def test_gates_of_a_library_that_is_not_there_are_told(home: Path, config_folder: Path) -> None:
