@@ -196,9 +196,8 @@ def releases_export(context: Context, file: Path) -> Json:
     from rag_platform.releases.exchange import export_release
 
     name = context.known_namespace()
-    return _show_exchanged(
-        export_release(name, file, store=context.store, ledger=context.ledger), "written"
-    )
+    done = export_release(name, file, store=context.store, ledger=context.ledger)
+    return _show_exchanged(done, "written", "signed" if done.signed else "not signed")
 
 
 @releases.command("import")
@@ -211,17 +210,17 @@ def releases_import(context: Context, file: Path) -> Json:
     from rag_platform.releases.exchange import import_release
 
     done = import_release(file, context.root)
-    data = _show_exchanged(done, "published")
+    how = "signed" if done.signed else "signature not checked"
+    data = _show_exchanged(done, "published", how)
     if not done.signed:
         data["markdown"] += (
             "\nWarning: RAG_EXPORT_KEY is not set, so whoever could write the file may have changed"
-            " it: set the key it was signed with to have that checked"
+            " it: set the same key where files are written and read to have that checked"
         )
     return data
 
 
-def _show_exchanged(done: Any, what: str) -> Json:
-    signed = "signed" if done.signed else "not signed"
+def _show_exchanged(done: Any, what: str, signed: str) -> Json:
     line = (
         f"{done.release_id} of {done.namespace} is {what}: {pluralise(done.documents, 'document')},"
         f" {pluralise(done.files, 'file')}, {pluralise(done.deletions, 'deletion')},"

@@ -429,6 +429,20 @@ def test_several_libraries_answer_one_question(desk: Any) -> None:
     assert ", default library default\n" in desk.call("status").data["markdown"]
 
 
+def test_an_import_without_a_key_says_that_no_signature_was_checked(
+    desk: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    desk.write(limits=LIMITS)
+    desk.publish(desk.docs / "limits.md")
+    monkeypatch.setenv("RAG_EXPORT_KEY", "a key of sixteen or more")
+    written = desk.call("releases", "export", tmp_path / "limits.tar").data
+    assert written["markdown"].endswith(" MB, signed")
+    monkeypatch.delenv("RAG_EXPORT_KEY")
+    monkeypatch.setenv("RAG_HOME", str(tmp_path / "elsewhere"))
+    told = desk.call("releases", "import", tmp_path / "limits.tar").data["markdown"]
+    assert " MB, signature not checked\nWarning: RAG_EXPORT_KEY is not set, so" in told
+
+
 def test_one_of_several_libraries_has_to_be_named_but_for_lists_of_all(desk: Any) -> None:
     for name in ("one", "two"):
         desk.write(**{name: f"# {name}\n\nA text of {name}.\n"})
