@@ -35,7 +35,8 @@ _KEYS = tuple(
 )
 # One pattern for each case, as a pattern with a literal first letter is nine times as fast.
 _PATTERNS = (
-    # not the end of a name like `disk-space-3f2a9c1b7d`; before a key may be an escape of JSON
+    # not the end of a name like `disk-space-3f2a9c1b7d`; but after an escape of JSON, and where 20
+    # letters and digits follow in a row, it is a key
     r"sk-(?:(?<![a-z-]sk-)|(?<=\\[bfnrt]sk-)|(?=[a-z0-9-]{0,12}(?=[A-Za-z]{0,19}\d)[A-Za-z0-9]{20}))[A-Za-z0-9_-]{16,}",
     r"Bearer\s+[A-Za-z0-9._~+/=-]{12,}",
     r"bearer\s+[A-Za-z0-9._~+/=-]{12,}",
