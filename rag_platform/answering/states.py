@@ -34,8 +34,8 @@ from rag_platform.text.scripts import has_han, is_wide
 from rag_platform.text.stop_words import WEAK_WORDS
 
 _STEP = 0.001  # probabilities have three decimals
-_CODE_NAME = re.compile(  # useState
-    rf"(?<![\w/.-])(?:[a-z]+(?:[A-Z][a-z]|_[a-z]){LETTER}*|--[a-z](?:{LETTER}|-)+)"
+_CODE_NAME = re.compile(  # useState, iOS
+    rf"(?<![\w/.-])(?:[a-z]+(?:[A-Z]|_[a-z]){LETTER}*|--[a-z](?:{LETTER}|-)+)"
 )
 _ISO_DATE = re.compile(r"\b(\d{4})[-/.]\d{1,2}[-/.]\d{1,2}\b")
 _VERSION_LINE = re.compile(r"(?<![\d.])(\d+)\.x\b")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
@@ -23,10 +24,10 @@ from rag_platform.retrieval.retrievers import Retrieved
 from rag_platform.text import segmentation
 from rag_platform.text.entries import join_headings
 from rag_platform.text.scripts import is_wide
-from rag_platform.text.stop_words import CHINESE, ENGLISH
 from rag_platform.text.term_overlap import QuestionTerms, Word, question_terms, question_words
-from rag_platform.text.terms import stem, stemmed_terms
+from rag_platform.text.terms import stem, stemmed_terms, topicless_terms
 
+_SITE = re.compile(r"\]\(\w+://[^()\s]*\)")
 # words that ask for a comparison, which the texts about the compared things seldom have
 _COMPARING = "difference between differ compare comparison versus vs 区别 差别 差异 不同".split()
 
@@ -127,7 +128,7 @@ def _weigh_words(index: LexicalReader, text: str) -> tuple[WeighedWord, ...]:
     weighed = []
     for word in _list_words(text):
         frequency = min(index.doc_freq(unstemmed.get(part, part)) for part in word.parts)
-        others = OTHER_TEXTS / 2 if word.text in _function_words() else 0
+        others = OTHER_TEXTS / 2 if word.text in topicless_terms() else 0
         weighed.append(WeighedWord(word, idf(count, frequency + others), frequency == 0))
     return tuple(weighed)
 
@@ -148,12 +149,6 @@ def _comparing() -> frozenset[str]:
     return frozenset(term for word in _COMPARING for term in (word, *stemmed_terms(word)))
 
 
-@cache
-def _function_words() -> frozenset[str]:
-    """The function words as terms of the word index."""
-    return frozenset(term for word in ENGLISH for term in stemmed_terms(word)) | CHINESE
-
-
 def _standing(dense: Sequence[Candidate]) -> float | None:
     scores = [candidate.score for candidate in dense]
     if len(scores) < MIN_POOL or min(scores) == max(scores):
@@ -162,9 +157,11 @@ def _standing(dense: Sequence[Candidate]) -> float | None:
 
 
 def with_headings(hit: Hit) -> str:
-    """The text of a passage below its title, its headings and the names of what it describes."""
+    """The text of a passage below its title, its headings and the names of what it describes,
+    without the addresses of other sites in its links, which no reader sees.
+    """
     above = join_headings(hit.doc_title, hit.section_path, hit.chunk_text)
-    return f"{above}\n{hit.chunk_text}"
+    return f"{above}\n{_SITE.sub(']', hit.chunk_text)}"
 
 
 def name_place(hit: Hit) -> str:

@@ -15,8 +15,10 @@ from rag_platform.text.markdown_blocks import CODE_SPANS, structure
 from rag_platform.text.scripts import HAN
 from rag_platform.text.segmentation import is_identifier
 from rag_platform.text.stop_words import (
+    CHINESE,
     CHINESE_FUNCTION_CHARACTER,
     CHINESE_FUNCTION_WORDS,
+    ENGLISH,
     WEAK_WORDS,
 )
 
@@ -63,6 +65,12 @@ def is_weak_term(term: str) -> bool:
 @functools.cache
 def _weak_stems() -> frozenset[str]:
     return WEAK_WORDS.union(map(stem, WEAK_WORDS))
+
+
+@functools.cache
+def topicless_terms() -> frozenset[str]:
+    """The terms of words that cannot be the topic of a text, in English and Chinese."""
+    return frozenset(term for word in ENGLISH for term in stemmed_terms(word)) | CHINESE
 
 
 def meaning(text: str) -> set[str]:

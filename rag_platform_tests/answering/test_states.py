@@ -193,6 +193,7 @@ def test_the_numbers_of_a_question_that_no_passage_holds(
         ("What does TemplateRespone need?", "`TemplateResponse` needs a request.", 0.0),
         ("ahooks 的 useChart 怎么用？", "ahooks 有 useState。", 1.0),
         ("Does it read rate_limit and --fast?", "It reads rate_limit.", 0.5),
+        ("Does it run on iOS?", "It reads `os.environ`.", 1.0),
         ("get_trade_times改名成啥了", "`get_trade_times`改名", 0.0),
         ("请问 Debian怎么装", "安装 Debian", 0.0),
         ("What did I do? Should I wait?", "You wait.", None),  # no name

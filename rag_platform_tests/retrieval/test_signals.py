@@ -12,7 +12,7 @@ from rag_platform.ir import Candidate, Hit, QueryRequest
 from rag_platform.query.analysis import without_rules
 from rag_platform.retrieval.library import Library
 from rag_platform.retrieval.retrievers import Retrieved
-from rag_platform.retrieval.signals import find_choosing, measure_signals
+from rag_platform.retrieval.signals import find_choosing, measure_signals, with_headings
 from rag_platform_tests.published import GUIDE
 
 QUERY = without_rules("upload limit", Limits())
@@ -133,3 +133,9 @@ def test_a_question_in_another_script_is_not_judged_by_its_words(
     result = answer(library, QueryRequest("上传文件的最大限制是多少？"))
     assert result.hits and result.signals["words_found"] is None
     assert result.signals["words_absent"] is None
+
+
+def test_addresses_of_other_sites_in_links_are_not_read() -> None:
+    text = "See [the shop](https://shop.example/pumps?id=7) and [the list](valves.md#prices)."
+    read = with_headings(Hit(1, "c", 1.0, "dense", "d", "d@1", "s/d.md", "d.md", "", "", 1, text))
+    assert read.strip() == "See [the shop] and [the list](valves.md#prices)."
