@@ -29,7 +29,8 @@ _BEFORE_SUBJECT = re.compile(
 )
 _SENTENCE_START = re.compile(
     rf"(?:[\W\d_]|第{_HAN_NUMBER}[条條款项項]|[（(]?{_HAN_NUMBER}[、．.）)])*"
-    r"(?:(?:the|an?|all|each|every|any|no|only)\s+)?",
+    r"(?:(?:the|an?|all|each|every|any|no|only|(?:prior|contrary|thanks|compared) to"
+    r"|depending on|starting (?:from|in|with))\s+)?",
     re.IGNORECASE,
 )
 _OF = re.compile(r" (?:of|for|in|by)(?: the| an?)? ", re.IGNORECASE)

@@ -61,6 +61,7 @@ def hit(text: str, title: str = "Guide") -> Hit:
             None,
         ),
         ("How often is the tank cleaned?", "Ideally, it is cleaned daily. The tank is grey.", None),
+        ("How often is the tank cleaned?", "Prior to its sale, clean it. The tank is grey.", None),
         ("水箱多久清洗一次？", "九月清洗一次。水箱为灰色。", None),
         ("冰箱由谁管理？", "低温冰箱由王敏管理。冰箱为灰色。", None),  # a kind of it
         ("水箱一年多少钱？", "滤网应在一年内更换。水箱为灰色。", None),  # only a number in common
