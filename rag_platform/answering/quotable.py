@@ -313,7 +313,7 @@ def extend(text: str, part: Part) -> Sequence[int]:
         first = _extend_to_code_before(layout, first, last)
         first, last = _extend_short(text, layout, first, last)
         last = _extend_to_code_after(text, layout, first, last)
-    return range(first, last + 1)
+    return range(_extend_to_fields(text, layout, first), last + 1)
 
 
 def list_rows(text: str, part: Part) -> list[int]:
@@ -457,6 +457,20 @@ def _extend_short(text: str, layout: Layout, first: int, last: int) -> tuple[int
             break
         last = after.last
     return first, last
+
+
+def _extend_to_fields(text: str, layout: Layout, first: int) -> int:
+    """The first unit of a quote, extended to the fields (`Default: 16`) that are all that stands
+    between it and the heading that names what it describes.
+    """
+    read, at = layout.units, first
+    while at and _in_same_section(read[at - 1], read[first]):
+        at -= 1
+        line = text[read[at].start : read[at].end]
+        if not (field_label(line) or _FORMALITY.fullmatch(line)):
+            return first
+    short = read[first].start - read[at].start <= MAX_ABOVE_CHARS
+    return at if short and find_described(_name_heading(read[first])) else first
 
 
 def _is_field(text: str, start: int, end: int) -> bool:

@@ -377,3 +377,23 @@ def test_what_tools_write_before_the_text_explains_nothing(formality: str) -> No
     text = f"**`Jar.open(by=None)`**\n\n{formality}\n\nTakes off the lid."
     asked = [text[it.start : it.end] for it in read_layout(text).parts if it.asked]
     assert asked == ["Takes off the lid."]
+
+
+def test_the_fields_of_a_setting_come_with_what_explains_it() -> None:
+    said = (
+        "The litres that a pump moves in one hour before the valve at its end shuts and stops it."
+    )
+    fields = "Default: `16`\n\nAdded in version 2.1.\n\nScope: pumps"
+    assert shown(f"### `max_litres`\n\n{fields}\n\n{said}", 3) == (
+        f"`max_litres`:\n\n{fields}\n\n{said} [1]"
+    )
+    items = "- Default: 16\n- Type: Number"
+    assert shown(f"### `max_litres`\n\n{items}\n\n{said}", 3).endswith(f"{items}\n\n{said} [1]")
+    # what explains it, not what is said further below, nor of a topic
+    more = (
+        "The value is also shown on the panel of each pump, in red digits that are two inches tall."
+    )
+    assert shown(f"### `max_litres`\n\nDefault: 16\n\n{said}\n\n{more}", 2) == (
+        f"`max_litres`:\n\n{more} [1]"
+    )
+    assert shown(f"### Litres\n\nDefault: 16\n\n{said}", 1) == f"{said} [1]"
