@@ -54,6 +54,8 @@ MIN_QUOTE_CHARS: Final = 100
 MAX_QUOTE_CHARS: Final = 500
 # Jaccard similarity of the words of two quotes above which a label tells them apart; chosen by hand
 SIMILAR_QUOTES: Final = 0.7
+# share of the words of a question with an error message in a quote that shows it; chosen by hand
+MESSAGE_SHARE: Final = 0.6
 # share of the best quote's score that a further quote needs; chosen by hand
 KEEP_RATIO: Final = 0.5
 # first parts that are compared by embedding, where no word matches; chosen by hand

@@ -17,6 +17,7 @@ from typing import ClassVar, NamedTuple
 
 from rag_platform.answering import constants
 from rag_platform.answering.quotable import (
+    ANCHOR,
     INTRODUCES,
     Part,
     complete_list,
@@ -67,12 +68,13 @@ from rag_platform.text.term_overlap import (
     HISTORY,
     POINTS,
     Word,
+    coverage,
     find_version_form,
     question_terms,
     question_words,
     rarity,
 )
-from rag_platform.text.terms import is_weak_term, meaning
+from rag_platform.text.terms import is_weak_term, meaning, topicless_terms
 from rag_platform.traits import Traits
 
 Parts = Sequence[Sequence[Part]]  # of each passage
@@ -84,6 +86,15 @@ _URL = re.compile(r"(?<=\]\()[^()\s]*(?=\))|https?://\S+")  # of a link, or bare
 # an identifier that may be the number of a document: not a version, path or format
 _DOCUMENT_NUMBER = re.compile(r"(?=.*[a-z])(?:[a-z-]*\d){3}[a-z\d-]*$")
 _RUN = re.compile(r"\d+|[a-z]+")
+_ASKS_MEANING = re.compile(
+    r"what(?:'s| is| are) (.+)|what do(?:es)? (.+) mean\b|什么是(.+)|(.+)是什么(?:意思)?[?？]?$",
+    re.IGNORECASE,
+)
+# what error messages have
+_REPORTS = re.compile(
+    r"\b[A-Z]\w*(?:Error|Exception|Warning)\b|(?i:\b(?:error|fatal|fail(?:ed|ure)|denied|refused"
+    r"|invalid|broken|unable|cannot|not found|no such|timed out)\b)|报错|错误|异常|失败|拒绝|超时"
+)
 # a number before a Chinese unit
 _MEASURE = re.compile(
     r"(?<![\d.])([0-9]{1,9}(?:\.[0-9]{1,3})?) ?个?([年月天日小分秒元块万亿岁人次台%])"
@@ -99,7 +110,7 @@ class Extractive:
     phrasings; where no unit has any of these words, the units nearest in meaning.
     """
 
-    VERSION: ClassVar[str] = "36"
+    VERSION: ClassVar[str] = "37"
     traits: ClassVar[Traits] = Traits(quick=True)
     max_quotes: int = constants.MAX_QUOTES
     keep_ratio: float = constants.KEEP_RATIO
@@ -119,7 +130,9 @@ class Extractive:
             scored = _score_by_meaning(evidence, self.nearness)
         if not scored:
             return Written("")
-        chosen = self._choose(scored, evidence, _find_best_of_parts(scored, query, evidence))
+        first = _find_best_of_parts(scored, query, evidence)
+        first = first or _find_explained(scored[0], query, evidence)
+        chosen = self._choose(scored, evidence, first)
         text = _render_quotes(chosen, evidence)
         if on_text is not None:
             on_text(text)
@@ -197,6 +210,27 @@ def _find_best_of_parts(
     return [scored[n] for n in sorted(best)]
 
 
+def _find_explained(best: Scored, query: QueryIR, evidence: Sequence[Hit]) -> list[Scored]:
+    """The best part, if it shows an error message that the question has, and the paragraph after it
+    in its section, which has the cause or the remedy; empty otherwise.
+    """
+    text, question = evidence[best.hit].chunk_text, subject_of(query)
+    shown = text[best.part.start : best.part.end]
+    if not _REPORTS.search(question) or coverage(question, [shown]) < constants.MESSAGE_SHARE:
+        return []
+    layout, explained, before = read_layout(text), [best], best.part
+    for part in layout.parts:
+        if part.first != before.last + 1:
+            continue
+        apart = layout.units[part.first].headings != layout.units[before.last].headings
+        begun = before is not best.part and "\n\n" in text[before.end : part.start]
+        if apart or begun or part.kind in ("item", "row"):
+            break
+        explained.append(Scored(best.score, best.hit, part))
+        before = part
+    return explained if len(explained) > 1 else []
+
+
 def find_sentence(query: QueryIR, hit: Hit) -> str:
     """The sentence or item of a passage that best matches the question, the first one where none
     matches, or a row where it has neither; empty where it has only code.
@@ -240,7 +274,7 @@ def score_parts(query: QueryIR, evidence: Sequence[Hit]) -> list[Scored]:
         for parts, numbers in zip(terms, numbers_of, strict=True)
     ]
     passages, terms = _drop_other_rows(words, evidence, passages, terms)
-    weights = rarity(words, [inside for parts in terms for inside in parts])
+    weights = _find_weights(words, terms, phrased=bool(query.rewrites))
     weigh = _make_weigher(words, weights)
     logs = _find_change_logs(question, evidence)
     topic_factors = dict.fromkeys(logs, constants.OFF_TOPIC_FACTOR)
@@ -423,13 +457,18 @@ def _read_releases(
 def _read_titled(
     question: str, evidence: Sequence[Hit], passages: Parts, find: FindTerms
 ) -> list[list[_Entry]]:
-    """The same where the question itself is a heading or label: what is below it."""
+    """The same where the question itself is a heading or label, or asks what the thing in a heading
+    is: what is below it.
+    """
     found: dict[tuple[int, Part], _Entry] = {}
+    asked = _ASKS_MEANING.match(question)
+    thing = meaning(asked[asked.lastindex or 0]) if asked else None
     for n, (hit, parts) in enumerate(zip(evidence, passages, strict=True)):
         units, section = read_layout(hit.chunk_text).units, split_path(hit.section_path)[-1:]
         for part in parts:
-            labels = [words for _, words in units[part.first].headings]
-            if any(is_asked(question, title) for title in labels or section):
+            labels = [ANCHOR.sub("", words) for _, words in units[part.first].headings]
+            defined = thing and labels and meaning(labels[-1]) == thing
+            if defined or any(is_asked(question, title) for title in labels or section):
                 found[n, part] = _Entry(find(question), 0, 1.0)
     return _set_apart(found, passages, [frozenset()] * len(evidence))
 
@@ -735,6 +774,18 @@ def _score_by_meaning(evidence: Sequence[Hit], nearness: Nearness) -> list[Score
         for (n, part, _), cosine in zip(parts, cosines, strict=True)
     ]
     return sorted(scored, key=lambda item: (-item.score, item.hit, item.part.start))
+
+
+def _find_weights(words: Sequence[Word], terms: PartTerms, *, phrased: bool) -> list[float]:
+    """The weights of the words by their rarity in the parts. English words that are no topic, as
+    `between`, count half, except beside phrasings, whose words are chosen.
+    """
+    weights = rarity(words, [inside for parts in terms for inside in parts])
+    few = frozenset[str]() if phrased else topicless_terms()
+    return [
+        weight / 2 if word.text.isascii() and word.text in few else weight
+        for word, weight in zip(words, weights, strict=True)
+    ]
 
 
 def _make_weigher(

@@ -64,7 +64,7 @@ _VERSION_OR_DATE = re.compile(
 )
 _SECTION_NUMBER = re.compile(rf"(?<![^,，])\s*\d+(?:\.\d+)+\s+(?=[A-Z{HAN}])")
 _QUESTION_PREFIX = re.compile(rf"^{ASKS}\s*")
-_ANCHOR = re.compile(r"\s*\{[^{}]*\}\s*$")  # `{#name}` after a heading
+ANCHOR = re.compile(r"\s*\{[^{}]*\}\s*$")  # `{#name}` after a heading
 _ASKS_IN_CHINESE = re.compile(
     "怎[么麼样樣]|如何|[为為](?:[什甚][么麼]|何)|什[么麼]|(?<![很许最])多[久少长大]|能不能|吗$"
 )
@@ -244,7 +244,7 @@ def _explains(text: str, read: Sequence[Unit], at: int) -> bool:
 
 def _name_heading(unit: Unit) -> str:
     """The heading right above a unit without its anchor, else ""."""
-    return _ANCHOR.sub("", unit.headings[-1][1]) if unit.headings else ""
+    return ANCHOR.sub("", unit.headings[-1][1]) if unit.headings else ""
 
 
 def _is_question(name: str) -> bool:
@@ -633,7 +633,7 @@ def find_path(own: Sequence[str], headings: Sequence[tuple[int, str]]) -> list[s
 
 def format_label(names: Sequence[str]) -> str:
     """The names as one sentence that ends with a colon; empty without any."""
-    names = [_EMPHASIS.sub("", _ANCHOR.sub("", strip_markup(name))) for name in names]
+    names = [_EMPHASIS.sub("", ANCHOR.sub("", strip_markup(name))) for name in names]
     names = [name[start:end] for name in names for start, end in sentences(name)]
     names = [_QUESTION_PREFIX.sub("", name) for name in names]
     names = [_NUMBER_END.sub("", name.strip(" #*:：?？.。!！")) for name in names]

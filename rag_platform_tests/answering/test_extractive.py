@@ -108,6 +108,39 @@ def test_what_is_below_the_question_itself_is_quoted() -> None:
     assert said == "How can I open jars:\n\n**A:** Twist. [2]"
 
 
+def test_what_a_thing_is_stands_right_below_its_heading() -> None:
+    near = hit(
+        1, "Each spot check of a pump is dearer than a spot check of its valve.", "Spot checks"
+    )
+    own = hit(2, "## Spot checks\n\nA few pumps are opened and compared with the plan.\n")
+    answer = Extractive().answer
+    assert answer(asked("What is a spot check?"), [near, own]).text.startswith("A few pumps are")
+    assert answer(asked("what does spot check mean"), [near, own]).text.startswith("A few pumps")
+    assert answer(asked("How dear is a spot check?"), [near, own]).text.startswith("Each spot")
+    near = hit(1, "每台水泵的抽样检查都比阀门的抽样检查贵。", "抽样检查")
+    own = hit(2, "## 抽样检查 { #spot-checks }\n\n打开几台水泵，与图纸比较。\n")
+    for question in ("什么是抽样检查？", "抽样检查是什么？", "抽样检查是什么意思"):
+        assert answer(asked(question), [near, own]).text.startswith("打开几台水泵")
+
+
+def test_what_explains_an_error_message_is_quoted_with_it() -> None:
+    text = (
+        "After a cold night in winter, the log of the older pumps has the line"
+        " `valve 7: Error: connection refused`, once a minute.\n\n"
+        "This happens while the oil is cold. Warm up the oil first, by a lamp that stands below the"
+        " tank and is lit an hour before the start.\n\n"
+        "Pumps are sold in pairs."
+    )
+    both, cause = text.rpartition("\n\n")[0], "\n\nThis happens"
+    said = Extractive().answer(asked("valve 7: Error: connection refused"), [hit(1, text)]).text
+    assert said == f"{both} [1]"
+    said = Extractive().answer(asked("What is in the log of older pumps?"), [hit(1, text)]).text
+    assert cause not in said
+    # a message that the passage does not have
+    other = "pump 2: Error: connection refused by the river, the dam and all locks"
+    assert cause not in Extractive().answer(asked(other), [hit(1, text)]).text
+
+
 @pytest.mark.parametrize(
     ("title", "label"),
     [("Changelog", "valves/CHANGELOG.md"), ("Valves in short", "Valves in short")],
@@ -451,6 +484,16 @@ def test_question_words_carry_no_weight() -> None:
     assert question_words("what is this")
     assert coverage("maximum upload weather", ["the maximum upload"]) == pytest.approx(2 / 3)
     assert coverage("PPR-9087 upload", ["PPR-9087"]) > coverage("PPR-9087 upload", ["upload"])
+
+
+def test_words_that_are_no_topic_count_half() -> None:
+    far = hit(1, "A lever moves the tap between its ends and back, as some like to see it move.")
+    near = hit(2, "The colours of taps and valves are unlike those of all the other fittings.")
+    answer = Extractive(max_quotes=1).answer
+    query = asked("choose between taps and valves")
+    assert answer(query, [far, near]).text.endswith("fittings. [2]")
+    phrased = dataclasses.replace(query, rewrites=("between tap ends",))
+    assert answer(phrased, [far, near]).text.endswith("move. [1]")
 
 
 def test_names_weigh_more_than_words() -> None:
