@@ -209,8 +209,19 @@ class _Run:
         if self._options.require_found:
             self._require_found()
         self._store.put_run(self._run)
+        logs_dir, run = self._library.store.logs_dir, self._run
         try:
-            return self._ask_all()
+            with tracing.trace("evaluation", logs_dir=logs_dir, namespace=run.namespace) as trace:
+                trace.describe(run.strategy_config_id, {})
+                trace.set(
+                    eval_run_id=run.run_id,
+                    dataset_id=run.dataset_id,
+                    release_id=run.release_id,
+                    judge_profile_id=run.judge_profile_id,
+                )
+                finished = self._ask_all()
+                trace.count(cases=run.cases, reused=finished.reused, failed=finished.failed)
+                return finished
         except BaseException as error:  # an interrupt too: its process may go on with other work
             told = isinstance(error, CancelledError) or not isinstance(error, Exception)
             status = "cancelled" if told else "failed"
@@ -284,7 +295,9 @@ class _Run:
             # the last one is reported once all are committed
             self._report(done + len(asked), self._run.cases)
             asked.append(self._prove(item))
-        metrics = self._measure([item.asked for item in asked])
+        metrics = compute(
+            [item.asked for item in asked], self._dataset.k_values, self._metric_sets, self._judge
+        )
         self._write_to_traces(asked, metrics)
         return [
             CaseResult(
@@ -310,13 +323,6 @@ class _Run:
             return item
         proved = self._proof.find_proved(item.asked.result.citations)
         return dataclasses.replace(item, asked=dataclasses.replace(item.asked, proved=proved))
-
-    def _measure(self, items: Sequence[AskedCase]) -> CaseMetrics:
-        """The metrics of the cases; a judge's calls and reasons get a trace of their own."""
-        logs_dir = self._library.store.logs_dir if self._judge is not None else None
-        with tracing.trace("evaluation", logs_dir=logs_dir, namespace=self._run.namespace) as trace:
-            trace.set(eval_run_id=self._run.run_id, judge_profile_id=self._run.judge_profile_id)
-            return compute(items, self._dataset.k_values, self._metric_sets, self._judge)
 
     def _write_to_traces(self, asked: Sequence[_CaseRun], metrics: CaseMetrics) -> None:
         tracing.evaluate(

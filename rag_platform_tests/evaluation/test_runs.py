@@ -15,6 +15,7 @@ from typing import ClassVar
 
 import pytest
 
+from rag_platform.api.traces import list_traces
 from rag_platform.errors import ConfigError, InputError, NotFoundError, SchemaVersionError
 from rag_platform.evaluation.cases import Dataset, EvalCase, ExpectedText
 from rag_platform.evaluation.comparing import compare_runs, eval_trends
@@ -26,6 +27,7 @@ from rag_platform.evaluation.results import CaseResult, EvalRun, ResultStore
 from rag_platform.evaluation.runs import RunOptions, evaluate, open_library
 from rag_platform.ir import Chunk, Json
 from rag_platform.observability import tracing
+from rag_platform.observability.trace_store.queries import TraceFilter
 from rag_platform.processes.launchers import identity
 from rag_platform.retrieval.library import Library
 from rag_platform_tests.conftest import Shelf
@@ -88,6 +90,15 @@ def test_cases_are_measured_by_their_labels(library: Library, results: ResultSto
     }  # fmt: skip
     assert (found.status, found.cases, found.failed, found.reused) == ("done", 3, 0, 0)
     assert cases["port"].trace_id and cases["port"].artifacts["retrieved"][0]["chunk_id"]
+
+
+def test_a_run_leaves_a_trace_of_its_own(library: Library, results: ResultStore) -> None:
+    found = run(library, results, dataset(PORT, UNKNOWN))
+    trace = list_traces(library.store, TraceFilter(kinds=("evaluation",)))["traces"][0]
+    assert (trace["namespace"], trace["status"]) == ("default", "ok")
+    assert trace["release_id"] == found.release_id
+    assert trace["strategy_config_id"] == found.strategy_config_id
+    assert trace["counters"] == {"cases": 2, "reused": 0, "failed": 0}
 
 
 def test_a_label_that_nothing_satisfies_is_stale_and_no_loss(

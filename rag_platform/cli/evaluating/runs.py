@@ -79,7 +79,7 @@ def evaluation() -> None:
     "--no-reuse", "reuse", flag_value=False, default=True, help="Ask every question anew."
 )
 @click.option("--baseline", metavar="RUN", help="Say what differs from that run of the dataset.")
-@answers(namespace=True, own_trace=True)
+@answers(namespace=True)
 def run(context: Context, name: str, **asked: Any) -> Json:
     """Ask every case of a dataset, measure what comes back, and keep it."""
     from rag_platform.evaluation.reporting import reports, run_files
