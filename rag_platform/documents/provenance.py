@@ -92,7 +92,7 @@ def verify_version(
     edited = [chunk for chunk in chunks if chunk.edited_from]
     outputs = Outputs(version, store, profiles)
     try:
-        found = _read(outputs, strategy if alone is not None else None)
+        found = _read(outputs, strategy, recompute=alone is not None)
         if alone is not None:
             _require_order(found, outputs)
         origins = _origins(outputs, edited)
@@ -151,7 +151,7 @@ class _UnprovedError(Exception):
     """The reason why no chunk of the version can be proved."""
 
 
-def _read(outputs: Outputs, strategy: Strategy | None) -> _Stored:
+def _read(outputs: Outputs, strategy: Strategy | None, *, recompute: bool) -> _Stored:
     """Read the stored outputs. Raises _UnprovedError if one is missing or changed."""
     version, profiles, folder = outputs.version, outputs.profiles, outputs.facts_folder
     raw_path = outputs.store.raw_path(version.file_sha256)
@@ -183,10 +183,10 @@ def _read(outputs: Outputs, strategy: Strategy | None) -> _Stored:
             f" {version.file_sha256[:12]}; remove {raw_path}, then ingest the file again"
         )
     media = folder / "media.parquet"
-    refs = read_records(media, MediaRef) if strategy is not None and media.is_file() else ()
+    refs = read_records(media, MediaRef) if recompute and media.is_file() else ()
     facts = Facts(text, tuple(blocks), tuple(refs), summary)
     normalised = apply_edits(text, outputs.edits)
-    sections = _sections(outputs, strategy, facts, normalised)
+    sections = _sections(outputs, strategy if recompute else None, facts, normalised)
     lines = _raw_lines(raw, summary.encoding) if raw is not None else []
     return _Stored(
         raw_path,
@@ -197,7 +197,7 @@ def _read(outputs: Outputs, strategy: Strategy | None) -> _Stored:
         Places(facts, normalised),
         {s.section_id: s for s in join_sections(sections)},
         find_path_marks(facts, normalised),
-        strategy is not None and stage_profiles(strategy)["chunks"] == profiles["chunks"],
+        strategy is not None and stage_profiles(strategy)["chunks"] == profiles.get("chunks"),
     )
 
 
@@ -541,8 +541,9 @@ class _IdentityCheck:
                 return f"chunk_section: the headings make no section {chunk.section_id}"
         whole = not self.version.edition and chunk.chunk_text
         path = section.section_path
-        if whole and found.current:
-            path = extend_path(section, found.path_marks, chunk.norm_start)
+        extended = extend_path(section, found.path_marks, chunk.norm_start)
+        if (whole and found.current) or chunk.section_path == extended:
+            path = extended
         elif chunk.section_path.startswith(path + JOINT):  # of a chunk before it was edited
             path = chunk.section_path
         for name in ("section_path", "title", "h1_title", "h2_title"):

@@ -10,6 +10,7 @@ import pytest
 
 from rag_platform.chunkers.chunks import chunk_name, cut
 from rag_platform.chunkers.recursive import Recursive
+from rag_platform.config.folders import config_dir
 from rag_platform.config.profiles import stage_profiles
 from rag_platform.config.settings import Strategy
 from rag_platform.documents import provenance
@@ -21,7 +22,7 @@ from rag_platform.loaders.text import TextLoader
 from rag_platform.normalisation.edits import normalise
 from rag_platform.sectioners.sections import MarkdownHeadings, headings_of
 from rag_platform.storage.store import Store, write_json, write_records, write_text
-from rag_platform_tests.conftest import Shelf
+from rag_platform_tests.conftest import TINY, Shelf
 
 PROFILES = {"facts": "f", "sections": "s"}
 RAW = "\ufeff# 标题\r\n\r\n段落 one  \r\n\r\n![x](a.png)\r\n\r\n## Two\r\n\r\nend".encode()
@@ -170,6 +171,38 @@ def test_the_path_of_a_chunk_names_the_headings_above_it(shelf: Shelf, tmp_path:
             alone=[],
         )
         assert [failure.reason.split(":")[0] for failure in failures] == expected
+
+
+def test_a_chunk_below_a_heading_that_was_joined_to_its_sibling_is_proved(
+    shelf: Shelf, tmp_path: Path
+) -> None:
+    south = "The south gate opens for trucks. " * 20
+    north = f"- {'Boats' * 12} moor here.\n- {'Barges' * 12} as well."  # in all below 200
+    path = tmp_path / "gates.md"
+    path.write_text(f"# Gates\n\n## South\n\n{south}\n\n## North\n\n{north}\n", encoding="utf-8")
+    joining = TINY.replace("min_section_chars: 0", "min_section_chars: 200")
+    joining = joining.replace("chunk_size: 400", "chunk_size: 100")
+    (config_dir() / "strategies" / "joining.yaml").write_text(joining, encoding="utf-8")
+    shelf.ingest(path, strategy="joining")  # its release passes the checks
+    (version,) = shelf.ledger.versions("default")
+    library = shelf.library()
+    with library.lease("default") as lease:
+        found = lease.release.catalog.chunks_of_version(version.version_id)
+    library.close()
+    last = max(found, key=lambda chunk: chunk.chunk_index)
+    south_id = {chunk.section_id for chunk in found if chunk.section_path == "Gates / South"}
+    assert (last.section_path, {last.section_id}) == ("Gates / North", south_id)
+    strategy = shelf.workspace("joining").strategy
+    profiles = stage_profiles(strategy)
+    # with the strategy that cut the chunks, with another one, and without any
+    for given in (strategy, shelf.workspace("tiny").strategy, None):
+        for alone in (None, []):
+            assert not verify_version(
+                shelf.store, version, profiles, found, strategy=given, alone=alone
+            )
+    wrong = [replace(last, section_path="Gates / West")]
+    (failure,) = verify_version(shelf.store, version, profiles, wrong, strategy=strategy)
+    assert failure.reason.startswith("chunk_section: section_path is 'Gates / West'")
 
 
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-16", "utf-16-be", "utf-32", "gb18030"])
