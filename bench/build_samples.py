@@ -6,6 +6,7 @@ Markdown samples are written by hand.
 
 from __future__ import annotations
 
+import argparse
 from pathlib import Path
 
 import pymupdf
@@ -254,6 +255,7 @@ def datasheet() -> bytes:
 
 def main() -> None:
     """Write every generated sample."""
+    argparse.ArgumentParser(description=__doc__).parse_args()
     (SAMPLES / "images").mkdir(parents=True, exist_ok=True)
     (SAMPLES / "images" / "parcel-flow.png").write_bytes(
         diagram(["Label", "Scanner", "Router", "Switch", "Chute"], width=560)

@@ -17,6 +17,7 @@ haystack-ai
 
 from __future__ import annotations
 
+import argparse
 import json
 import sys
 import time
@@ -127,7 +128,13 @@ def haystack(folder: Path, k: int) -> Callable[[int], list[str]]:
 
 def main() -> None:
     """Measure both peers and print what they took."""
-    folder, k = Path(sys.argv[1]), int(sys.argv[2])
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("k", type=int)
+    given = parser.parse_args()
+    folder, k = given.folder, given.k
     count = len((folder / "questions.jsonl").read_text(encoding="utf-8").splitlines())
     for name, made in (("LlamaIndex", llama_index), ("Haystack", haystack)):
         try:

@@ -139,6 +139,8 @@ def publish(documents: Path, strategy_name: str) -> str:
         ledger=ledger,
     )
     received = receive([documents], settings.default_namespace, workspace, ReceiveOptions())
+    if not received.to_process:
+        raise SystemExit(f"no document to ingest in {documents}; name a folder with --documents")
     ingest_versions([ledger.version(item) for item in received.to_process], workspace)
     manifest, _ = build_candidate(settings.default_namespace, workspace)
     publish_candidate(settings.default_namespace, manifest.release_id, workspace)

@@ -166,6 +166,8 @@ def main() -> int:
     parser.add_argument("--kills", type=int, default=20)
     parser.add_argument("--seed", type=int, default=1)
     given = parser.parse_args()
+    if given.documents < 8:
+        parser.error(f"--documents is {given.documents}; gate 7, which is edited, needs 8")
     folder = Path(tempfile.mkdtemp(prefix="rag-cluster-"))
     here, there, docs = folder / "alpha" / "home", folder / "beta" / "home", folder / "alpha/docs"
     database, server = PostgresServer(), S3Server.moto()
