@@ -72,6 +72,11 @@ def headers_of(settings: OtlpSettings) -> dict[str, str]:
 
 
 def _processor(settings: OtlpSettings) -> Any:
+    endpoint, options = settings.endpoint, {}
+    if settings.protocol == "http" and not endpoint.startswith(("http://", "https://")):
+        raise ConfigError(
+            f"observability.otlp.endpoint is {endpoint!r}; it must begin with http:// or https://"
+        )
     try:
         from opentelemetry.sdk.trace.export import BatchSpanProcessor
 
@@ -82,7 +87,6 @@ def _processor(settings: OtlpSettings) -> Any:
             f"observability.otlp.endpoint is set, but a package is missing ({error}): pip install"
             " 'rag-platform[otlp]', or clear the endpoint"
         ) from error
-    endpoint, options = settings.endpoint, {}
     if settings.protocol == "grpc":
         options["insecure"] = not endpoint.startswith("https:")
     else:

@@ -163,6 +163,11 @@ def test_a_missing_extra_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -
         otlp.setup(OtlpSettings(endpoint="http://localhost:4318"))
 
 
+def test_an_endpoint_without_a_scheme_is_refused() -> None:
+    with pytest.raises(ConfigError, match="is 'localhost:4318'; it must begin with http://"):
+        otlp.setup(OtlpSettings(endpoint="localhost:4318"))
+
+
 # --- over the wire ------------------------------------------------------------------------------
 
 
