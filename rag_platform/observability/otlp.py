@@ -181,8 +181,10 @@ def without_content(value: Any) -> Any:
         return {
             key: without_content(item)
             for key, item in value.items()
-            # of an error the code is exported
-            if key not in TEXT_KEYS or key == "error"
+            # of an error the code is exported, of failures their codes, ids and number
+            if key not in TEXT_KEYS
+            or key == "failed"
+            or (key == "error" and isinstance(item, dict))
         }
     return [without_content(item) for item in value] if isinstance(value, list) else value
 

@@ -115,6 +115,17 @@ def test_words_are_sent_only_where_that_is_wanted_and_secrets_never(
     assert SECRET not in sent and "[redacted]" in sent
 
 
+def test_failures_are_sent_with_their_codes_but_without_their_words() -> None:
+    refs = [{"ref_id": "img-1", "error_code": "too_large"}, {"asset_id": "ab", "error": "key.png"}]
+    assert otlp.without_content({"failed": refs, "error": "no key.png", "reason": "key.png"}) == {
+        "failed": [{"ref_id": "img-1", "error_code": "too_large"}, {"asset_id": "ab"}]
+    }
+    error = {"code": "away", "message": "key.png"}
+    assert otlp.without_content({"failed": 2, "error": error}) == {
+        "failed": 2, "error": {"code": "away"}
+    }  # fmt: skip
+
+
 def test_a_trace_that_follows_another_is_linked_to_it(tmp_path: Path) -> None:
     kept = export(OtlpSettings(endpoint="x"))
     parent = "trc_" + "ab" * 16
