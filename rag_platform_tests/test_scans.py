@@ -127,7 +127,12 @@ def test_a_scan_in_strips_is_found_by_its_words_with_page_and_picture(
         (3, "", 1),
     ]
     assert [link.reason for link in on.links if link.origin_ref == "pdf:page=2"] == ["blank_page"]
-    assert any("1-3" in warning or "1, 3" in warning for warning in off.facts.summary.warnings)
+    advice = "what they say is found with OCR (media_texts.ocr in the strategy)"
+    assert any(
+        warning.startswith("pages 1, 3: ") and warning.endswith(advice)
+        for warning in off.version.counts["warnings"]
+    )
+    assert on.version.counts["warnings"] == ["page 2: neither text nor pictures"]
     assert hits(shelves["off"], "heron bridge") == []
     found = hits(shelves["on"], "heron")
     assert [hit.page_range for hit in found] == [(1, 1)]

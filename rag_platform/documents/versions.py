@@ -100,6 +100,12 @@ class VersionBuild(Outputs):
 # --- the stages, in order -----------------------------------------------------------------------
 
 
+def reading_warnings(work: VersionBuild) -> tuple[str, ...]:
+    """The loader's warnings, without advice to turn on OCR if it is on."""
+    is_on = work.strategy.media_texts.ocr.provider != "none"
+    return tuple(it for it in work.summary.warnings if not (is_on and "media_texts.ocr" in it))
+
+
 def build_raw_document(work: VersionBuild) -> Done:
     """Check the stored bytes against their hash. Raises IntegrityError."""
     path = work.store.raw_path(work.version.file_sha256)
@@ -174,7 +180,7 @@ def build_facts(work: VersionBuild) -> Done:
         engine_version=summary.engine_version,
         lossy=summary.lossy,
     )
-    return folder, summary.md_sha256, counts, summary.warnings
+    return folder, summary.md_sha256, counts, reading_warnings(work)
 
 
 def read_facts(work: VersionBuild) -> Facts:

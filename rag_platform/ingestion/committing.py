@@ -9,7 +9,7 @@ from pathlib import Path
 
 from rag_platform.documents.drift import measure_drift
 from rag_platform.documents.metadata import file_metadata
-from rag_platform.documents.versions import Failure
+from rag_platform.documents.versions import Failure, reading_warnings
 from rag_platform.drafts import lifecycle
 from rag_platform.errors import DocumentError, RagError, disk_full
 from rag_platform.indexes.embedding import EmbeddingReport
@@ -199,7 +199,7 @@ class Committer:
                 "pages": summary.pages,
                 "text_chars": summary.text_chars,
                 **run.drift,
-                "warnings": list(summary.warnings),
+                "warnings": list(reading_warnings(work)),
                 "metadata": file_metadata({**metadata, **summary.metadata}, _mtime(work.origin)),
             },
         )
