@@ -135,8 +135,9 @@ def trace_list(context: Context, limit: int, cursor: str | None, **values: Any) 
     """
     from rag_platform.api.traces import list_traces
 
-    values["kinds"] = values["kinds"] or [k for k in get_args(TraceType) if k != "command"]
     values["published"] = values["published"] is not False
+    left_out = ("command", "evaluation") if values["published"] else ("command",)
+    values["kinds"] = values["kinds"] or [k for k in get_args(TraceType) if k not in left_out]
     data = list_traces(context.store, _filter(values), limit=limit, cursor=cursor)
     return envelopes.envelope(data, "", data.get("warnings", ()))
 

@@ -97,13 +97,13 @@ class VersionBuild(Outputs):
         self.profiles = self.profiles or stage_profiles(self.strategy)
 
 
-# --- the stages, in order -----------------------------------------------------------------------
-
-
 def reading_warnings(work: VersionBuild) -> tuple[str, ...]:
     """The loader's warnings, without advice to turn on OCR if it is on."""
     is_on = work.strategy.media_texts.ocr.provider != "none"
     return tuple(it for it in work.summary.warnings if not (is_on and "media_texts.ocr" in it))
+
+
+# --- the stages, in order -----------------------------------------------------------------------
 
 
 def build_raw_document(work: VersionBuild) -> Done:

@@ -90,3 +90,8 @@ def test_what_the_program_asks_itself_is_listed_with_all(desk: Desk) -> None:
         "What is the largest upload?",
     ]
     assert len(every) > 2 and {row["trace_id"] for row in mine} < {row["trace_id"] for row in every}
+    desk.call("expect", "add", "Who opens the gate?", "--refuse")
+    desk.call("expect", "run")
+    for more, expected in (((), False), (("--all",), True)):
+        rows = desk.call("trace", "list", *more).data["traces"]
+        assert ("evaluation" in {row["trace_type"] for row in rows}) == expected
