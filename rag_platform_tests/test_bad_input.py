@@ -266,3 +266,19 @@ def test_a_document_that_another_config_cannot_read_is_told(desk: Any) -> None:
     (desk.docs / "dock.md").write_text("# Dock\n\nThe dock holds 12 trucks.\n", encoding="utf-8")
     mended = desk.call("ingest", desk.docs)
     assert mended.exit_code == 0 and mended.data["release_id"] != first
+
+
+def test_an_embedder_that_is_not_set_up_stops_an_ingest_before_its_job(desk: Any) -> None:
+    """Nothing is received, so that no document counts as failed once the config is mended."""
+    desk.write(orders=ORDERS)
+    strategy = desk.folder / "config" / "strategies" / "tiny.yaml"
+    remote = "provider: openai\n  options: {model: small}\n"
+    strategy.write_text(
+        strategy.read_text(encoding="utf-8").replace("provider: hashing\n", remote),
+        encoding="utf-8",
+    )
+    told = desk.call("ingest", desk.docs)
+    assert (told.exit_code, told.error["code"]) == (1, "invalid_config")
+    assert "`dim`, the length of its vectors" in told.error["message"]
+    with desk.ledger() as ledger:
+        assert (ledger.jobs("default"), ledger.namespaces()) == ([], {})

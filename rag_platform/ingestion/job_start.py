@@ -33,6 +33,7 @@ from rag_platform.ledger.schema import Job, JobItem, now, range_of
 from rag_platform.observability import tracing
 from rag_platform.processes import jobs
 from rag_platform.releases import release_store as releases
+from rag_platform.releases.manifest import embedder_info
 from rag_platform.releases.publishing import is_behind_ledger, settle
 from rag_platform.text.wording import pluralise
 from rag_platform.workspace import DataRoot, Workspace
@@ -56,10 +57,12 @@ def start_ingest(
     """Receive files, URLs and content, and launch the job that processes them. A job with nothing
     to do is recorded as done at once, unless it must clean up after a killed process.
 
-    Raises BusyError, before anything is received, when another job still writes the namespace after
-    `wait` seconds.
+    Before anything is received, it raises ConfigError if the strategy's embedder cannot be used as
+    it is configured, and BusyError when another job still writes the namespace after `wait`
+    seconds.
     """
     check_namespace(namespace)
+    embedder_info(workspace.strategy)
     ledger = workspace.ledger
     with _hold(namespace, "an ingest that receives files", workspace, wait):
         settle(namespace, workspace)
@@ -118,10 +121,10 @@ def start_rebuild(
 
     The release is built in full if the config needs another index, or with `full`; the published
     one serves until the new one has passed its checks. `rebuild_plan.plan` tells the work in
-    advance; `args` are recorded with the job. Raises BusyError when another job still writes the
-    namespace after `wait` seconds.
+    advance; `args` are recorded with the job. Raises what `start_ingest` raises.
     """
     ledger, strategy = workspace.ledger, workspace.strategy
+    embedder_info(strategy)
     workspace.bound_strategy(namespace)
     with _hold(namespace, "a rebuild that is planned", workspace, wait):
         ledger.rebind_strategy(namespace, strategy.name, strategy_config_id(strategy))
