@@ -87,6 +87,7 @@ class EvalRunData(TypedDict):
     seconds: float
     stale_labels: int
     unmeasured: int
+    unjudged: int
     missed: int
     eval_profile_id: str
     providers: dict[str, dict[str, str]]  # module to id and version

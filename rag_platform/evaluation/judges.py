@@ -148,7 +148,7 @@ class LlmJudge:
                 reason = f"{error.code}: {error.message}"
                 if error.code != "bad_output":
                     break
-        return Score(None, reason)
+        return Score(None, reason, failed=True)
 
 
 def _read(reply: Json) -> Score:

@@ -42,6 +42,7 @@ class Score:
 
     score: float | None
     reason: str = ""
+    failed: bool = False  # the model gave no score, and may give one when it is asked again
 
 
 class Judge(Protocol):
@@ -78,7 +79,9 @@ class MetricSet(Protocol):
     def compute(
         self, items: Sequence[AskedCase], k_values: Sequence[int], judge: Judge | None = None
     ) -> CaseMetrics:
-        """The metrics of each case under flat names; what cannot be measured is absent."""
+        """The metrics of each case under flat names; what cannot be measured is absent, and NaN
+        what a model failed to score.
+        """
         ...
 
 

@@ -229,9 +229,15 @@ class ResultStore:
         return found, count
 
     def find_known(self, keys: Iterable[str]) -> dict[str, CaseResult]:
-        """key to earlier result, without failed ones and those of which a stage failed."""
+        """key to earlier result, without failed ones, those of which a stage failed, and those that
+        lack a judge's score.
+        """
         results = select_in(self._cases, "key IN (?) AND error = ''", keys)
-        return {result.key: result for result in results if not result.failed_stages}
+        return {
+            result.key: result
+            for result in results
+            if not (result.failed_stages or result.artifacts.get("unjudged"))
+        }
 
     def _write(self, table: str, kind: Any, records: Iterable[Any], **more: str) -> None:
         rows = [[*more.values(), *map(_to_stored, getter(kind)(record))] for record in records]
@@ -283,7 +289,7 @@ def summarise(results: Iterable[CaseResult]) -> tuple[dict[str, dict[str, float]
     groups: dict[str, dict[str, dict[str, list[float]]]] = {}
     latencies = array("d")
     usage: Counter[str] = Counter()
-    failed = stale = unlabelled = 0
+    failed = stale = unlabelled = unjudged = 0
     for result in results:
         if (total_ms := result.artifacts.get("latency_ms", {}).get("total")) is not None:
             latencies.append(total_ms)
@@ -291,6 +297,7 @@ def summarise(results: Iterable[CaseResult]) -> tuple[dict[str, dict[str, float]
         failed += bool(result.error)
         stale += len(result.stale)
         unlabelled += not result.metrics
+        unjudged += result.artifacts.get("unjudged", 0)
         for name, value in result.metrics.items():
             values.setdefault(name, array("d")).append(value)
             for kind, members in result.artifacts.get("groups", {}).items():
@@ -316,6 +323,7 @@ def summarise(results: Iterable[CaseResult]) -> tuple[dict[str, dict[str, float]
     figures = {
         "stale_labels": stale,
         "unmeasured": unlabelled,
+        "unjudged": unjudged,
         "latency_ms": percentiles(latencies),
         "usage": dict(usage),
         "groups": means_by_group,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import math
 import os
 import time
 import uuid
@@ -295,9 +296,13 @@ class _Run:
             # the last one is reported once all are committed
             self._report(done + len(asked), self._run.cases)
             asked.append(self._prove(item))
-        metrics = compute(
+        scored = compute(
             [item.asked for item in asked], self._dataset.k_values, self._metric_sets, self._judge
         )
+        metrics = {
+            case_id: {name: value for name, value in found.items() if not math.isnan(value)}
+            for case_id, found in scored.items()
+        }
         self._write_to_traces(asked, metrics)
         return [
             CaseResult(
@@ -313,6 +318,7 @@ class _Run:
                 artifacts={
                     **artifacts_data(item.asked.result, item.artifacts, self._top_k),
                     "groups": case_groups(it.case),
+                    "unjudged": len(scored[it.case.case_id]) - len(metrics[it.case.case_id]),
                 },
             )
             for it, item in zip(part, asked, strict=True)

@@ -13,7 +13,7 @@ from rag_platform.errors import InputError, ProviderError
 from rag_platform.evaluation.cases import Dataset, EvalCase
 from rag_platform.evaluation.comparing import compare_runs
 from rag_platform.evaluation.judges import RulesJudge
-from rag_platform.evaluation.reporting.reports import compare_markdown
+from rag_platform.evaluation.reporting.reports import compare_markdown, run_markdown
 from rag_platform.evaluation.results import EvalRun, ResultStore
 from rag_platform.evaluation.runs import RunOptions, evaluate, open_library
 from rag_platform.observability.redaction import Names, erase
@@ -137,3 +137,27 @@ def test_a_model_judges_by_the_context_and_deletion_finds_its_reasons(
     assert of_port[0]["reason"] == "the passage says 8080 indeed"
     assert erase(logs, Names([], of_port[0]["chunk_ids"])) > 0
     assert not any("8080 indeed" in path.read_text(encoding="utf-8") for path in logs.iterdir())
+
+
+def test_scores_that_a_model_failed_to_give_are_counted_and_asked_for_again(
+    shelf: Shelf, results: ResultStore, tmp_path: Path
+) -> None:
+    path = tmp_path / "ports.md"
+    path.write_text(PORTS, encoding="utf-8")
+    shelf.ingest(path)
+    with chat_server(lambda body, number: said("good")) as server:
+        options = {"model": "m", "base_url": server.url, "api_key_env": "", "retries": 0}
+        model = ProviderConfig(provider="openai", options=options)
+        settings = shelf.settings.model_copy(update={"judge": model})
+        with open_library(settings, shelf.store) as library:
+            failed = run(library, results, judge="llm")
+            assert by_case(results, failed)["port"] == {}
+            assert (
+                "\n3 scores the judge failed to give, for the reasons in `rag trace list --type"
+                " evaluation`; the next run asks again."
+            ) in run_markdown(failed)
+            server.answer = lambda body, number: said(json.dumps({"reason": "", "score": 0.5}))
+            mended = run(library, results, judge="llm")
+            assert by_case(results, mended)["port"] == dict.fromkeys(NAMES, 0.5)
+            assert (mended.reused, mended.figures["unjudged"]) == (3, 0)
+            assert "failed to give" not in run_markdown(mended)

@@ -68,8 +68,8 @@ class JudgeModel:
 
 
 def measure(scores: Mapping[str, Callable[[], Any]]) -> dict[str, float]:
-    """The scores by name, without NaN and those whose call failed for a single answer. Raises the
-    model's other errors.
+    """The scores by name, without those that the package does not give; NaN if the call failed for
+    a single answer. Raises the model's other errors.
     """
     found: dict[str, float] = {}
     for name, score in scores.items():
@@ -78,6 +78,7 @@ def measure(scores: Mapping[str, Callable[[], Any]]) -> dict[str, float]:
         except ProviderError as error:
             if error.code not in PER_ANSWER_ERRORS:
                 raise
+            found[name] = math.nan
             continue
         if value is not None and not math.isnan(value):
             found[name] = float(value)

@@ -4,6 +4,7 @@ scores of answers.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -163,8 +164,7 @@ class JudgedAnswers:
     `generation.answer_correctness` of cases with an `expected_answer`.
 
     Without an answer where one was expected, relevancy and correctness are 0, unless the release no
-    longer has the expected text. Scores that the judge could not give are absent. The reasons are
-    in the trace, as events `judge.score`.
+    longer has the expected text. The reasons are in the trace, as events `judge.score`.
     """
 
     VERSION: ClassVar[str] = "2"
@@ -197,8 +197,8 @@ def _measure_judged(item: AskedCase, judge: Judge) -> dict[str, float]:
                 "chunk_ids": [hit.chunk_id for hit in item.context],
             },
         )
-        if score.score is not None:
-            found[name] = score.score
+        if score.score is not None or score.failed:
+            found[name] = math.nan if score.score is None else score.score
     return found
 
 

@@ -53,12 +53,16 @@ def run_markdown(run: EvalRun, worst: Iterable[CaseResult] = ()) -> str:
         )
         for name, item in run.aggregates.items()
     ]
-    stale, unmeasured = (run.figures.get(name, 0) for name in ("stale_labels", "unmeasured"))
+    stale, unmeasured, unjudged = (
+        run.figures.get(name, 0) for name in ("stale_labels", "unmeasured", "unjudged")
+    )
     notes = {
         f"{run.reused} of {run.cases} results taken over from earlier runs": run.reused,
         f"{pluralise(run.failed, 'question')} failed, counted as 0": run.failed,
         f"{pluralise(stale, 'stale label')} left out, see `rag eval cases`": stale,
         f"{pluralise(unmeasured, 'case')} could not be measured": unmeasured,
+        f"{pluralise(unjudged, 'score')} the judge failed to give, for the reasons in"
+        " `rag trace list --type evaluation`; the next run asks again": unjudged,
     }
     missed = [
         f"- {result.case_id}: {result.query} ({result.error or _describe_missed(result)})"

@@ -127,6 +127,7 @@ def get_eval_run(home: Path, run_id: str) -> EvalRunData:
         "seconds": float(figures.get("seconds", 0.0)),
         "stale_labels": int(figures.get("stale_labels", 0)),
         "unmeasured": int(figures.get("unmeasured", 0)),
+        "unjudged": int(figures.get("unjudged", 0)),
         "missed": missed,
         "eval_profile_id": run.eval_profile_id,
         "providers": dict(run.providers),
