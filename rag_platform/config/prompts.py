@@ -365,7 +365,7 @@ def rollback(name: str, by: str) -> Choice:
     choice = read_choice(name)
     if not choice.before:
         raise InputError(
-            f"prompt {name!r} has had no other version than {choice.active.version}",
+            f"no other version of prompt {name!r} was active before {choice.active.version}",
             code="no_version_before",
         )
     *earlier, last = choice.before

@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from rag_platform.evaluation.metrics import Interval
+from rag_platform.evaluation.monitoring.experiments import ExperimentResult, experiment_markdown
 from rag_platform_tests.chat_server import Reply, chat_server, said
 from rag_platform_tests.conftest import TINY, Desk, seated
 
@@ -92,3 +94,15 @@ def test_versions_are_compared_over_a_dataset_and_another_wording_is_asked_anew(
     changed = desk.call(*compare).data
     assert changed["runs"][name]["reused"] == 0
     assert changed["comparisons"][name]["differences"]["refusal.right"]["value"] == 0.0
+
+
+def test_a_verdict_shows_what_a_question_costs() -> None:
+    found = ExperimentResult(
+        "exp_1",
+        {"control": 2, "treatment": 2},
+        {"cost": {"control": 0.00018, "treatment": 0.00024}},
+        {"cost": Interval(0.00006, 0.00004, 0.00008)},
+    )
+    assert "| cost | 0.000180 | 0.000240 | +0.000060 [+0.000040, +0.000080] * |" in (
+        experiment_markdown(found)
+    )

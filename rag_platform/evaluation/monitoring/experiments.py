@@ -97,14 +97,13 @@ def experiment_markdown(result: ExperimentResult) -> str:
     head = f"{result.experiment_id}: different questions asked: {counts}"
     if not result.differences:
         return f"{head}; both arms need questions before anything can be said"
-    rows = [
-        (
-            metric,
-            *(f"{result.means[metric][arm]:.3f}" for arm in ARMS),
-            f"{item.value:+.3f} [{item.low:+.3f}, {item.high:+.3f}]{' *' * item.excludes_zero}",
-        )
-        for metric, item in result.differences.items()
-    ]
+    rows = []
+    for metric, item in result.differences.items():
+        digits = 6 if metric == "cost" else 3  # a question costs some hundredths of a cent
+        means = (f"{result.means[metric][arm]:.{digits}f}" for arm in ARMS)
+        found = [f"{value:+.{digits}f}" for value in (item.value, item.low, item.high)]
+        star = " *" * item.excludes_zero
+        rows.append((metric, *means, f"{found[0]} [{found[1]}, {found[2]}]{star}"))
     return "\n".join(
         [
             head,
