@@ -13,7 +13,7 @@ library there, or takes up one that an earlier run of this or of bench/release.p
 one of another size, strategy or code. `--clients` asks one server process with one and with so many
 questions at a time. `--peers` names a Python that has what bench/peers.py needs, and measures
 LlamaIndex and Haystack over the same chunks and vectors. `--costs` prints what
-`retrieval/access.py` plans with.
+`retrieval/retrievers.py` plans with.
 """
 
 from __future__ import annotations

@@ -276,6 +276,10 @@ def fill(text: str, values: list[str]) -> str:
     ("english", "chinese"),
     [
         ("not UTF-8; read as gbk, which is a guess", "不是 UTF-8；按推测的编码 gbk 读取"),
+        (
+            "the model 'm' at http://h/v1: did not answer (rate_limited, after 4 attempts): busy",
+            "http://h/v1 上的模型 'm'：没有给出回答（rate_limited，尝试 4 次后）：busy",
+        ),
         ("there is no second reader for loader 'pptx'", "加载器 'pptx' 没有可供核对的另一个解析器"),
         (
             "**job_1**: ingest of library 'docs', done.",

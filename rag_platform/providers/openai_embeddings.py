@@ -115,9 +115,7 @@ class OpenAIEmbeddings(OpenAIModel):
                 )
             except ProviderError as error:
                 if error.code in _CONFIGURATION_CODES:
-                    raise ConfigError(
-                        f"embedder 'openai': {error.message}", code=error.code
-                    ) from error
+                    raise ConfigError(error.message, code=error.code) from error
                 cause = error.__cause__
                 failure = calls.failure_of(cause) if isinstance(cause, Exception) else None
                 if failure is not None and failure.wait is not None:
