@@ -37,6 +37,9 @@ _ENDS = rb"(?![\w-])"
 _TRACE = re.compile(rb'"trace_id": ?"(trc_[0-9a-f]{32})"')
 # events with the sources of an answer, or with the expected documents of an evaluated question
 _ANSWERED = re.compile(rb'"kind": ?"(?:context\.final|generation\.summary)"|"expected_documents"')
+# refusals of an endpoint, which may repeat the texts of an ingest and name none of its documents
+_REFUSED = re.compile(rb'"kind": ?"model\.call".*"error": ?\{')
+_INGESTED = re.compile(rb'"trace_type": ?"ingestion"')
 _PACKED = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd"}
 # Parquet, zip, xz, bzip2, 7-Zip, lz4
 _OPAQUE = (b"PAR1", b"PK\x03\x04", b"\xfd7zXZ", b"BZh", b"7z\xbc\xaf", b"\x04\x22\x4d\x18")
@@ -101,7 +104,7 @@ class Lines(Protocol):
 def quoting(folder: Path, names: Names, also: Sequence[Lines] = ()) -> int:
     """The number of lines that `erase` would change."""
     files: list[Lines] = [*_files(folder), *also]
-    traces = _find_answers(files, names)
+    traces = _find_traces(files, names)
     return sum(1 for file in files for _ in _changes(file, names, traces))
 
 
@@ -110,7 +113,7 @@ def erase(folder: Path, names: Names, also: Sequence[Lines] = ()) -> int:
     `also`; returns their number. Others may append to the files meanwhile.
     """
     files: list[Lines] = [*_files(folder), *also]
-    traces = _find_answers(files, names)
+    traces = _find_traces(files, names)
     return sum(file.rewrite(list(_changes(file, names, traces))) for file in files)
 
 
@@ -252,22 +255,26 @@ def _blocks(lines: Iterable[bytes]) -> Iterator[bytes]:
 
 def _changes(file: Lines, names: Names, traces: Set[bytes]) -> Iterator[tuple[int, bytes]]:
     """(position, erased line) of each line with free text that names the document or belongs to one
-    of the traces.
+    of the traces; of the trace of an ingest, only refusals.
     """
     for at, line in file.lines():
         trace = _TRACE.search(line) if traces else None
-        if names.occur_in(line) or (trace is not None and trace[1] in traces):
+        belongs = trace is not None and trace[1] in traces
+        if names.occur_in(line) or (
+            belongs and (_INGESTED.search(line) is None or _REFUSED.search(line) is not None)
+        ):
             erased = _erase_line(line, structured=file.structured)
             if erased != line:
                 yield at, erased
 
 
-def _find_answers(files: Iterable[Lines], names: Names) -> set[bytes]:
-    """The ids of traces of questions that were answered from the document."""
+def _find_traces(files: Iterable[Lines], names: Names) -> set[bytes]:
+    """The ids of traces of questions that were answered from the document, and of its ingests."""
     found = set()
     for file in files:
         for _, line in file.lines():
-            if _ANSWERED.search(line) and names.occur_in(line) and (trace := _TRACE.search(line)):
+            meant = _ANSWERED.search(line) or _INGESTED.search(line)
+            if meant and names.occur_in(line) and (trace := _TRACE.search(line)):
                 found.add(trace[1])
     return found
 

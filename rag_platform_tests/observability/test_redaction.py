@@ -175,6 +175,24 @@ def test_a_question_goes_with_what_its_answer_was_made_of(tmp_path: Path) -> Non
     assert "opens" in text and "4711 opens" not in text and text.count("4712 opens when") == 2
 
 
+def test_refusals_that_may_repeat_an_ingested_text_go_with_its_document(tmp_path: Path) -> None:
+    def ingest(number: int, doc: str) -> list[Any]:
+        of_trace = {"trace_id": f"trc_{number:032x}", "trace_type": "ingestion"}
+        refused = {"code": "bad_request", "message": f"cannot read: {number} opens"}
+        return [
+            {**of_trace, "kind": "model.call", "payload": {"texts": 2, "error": refused}},
+            {**of_trace, "kind": "stage.error", "payload": {"message": f"a file; {number} shuts"}},
+            {**of_trace, "kind": "document.ready", "payload": {"doc_id": doc}},
+        ]
+
+    path = write(tmp_path, "2026-01-01-7.jsonl", *ingest(4711, "gate-ab12"), *ingest(4712, "dock"))
+    assert quoting(tmp_path, Names(["gate-ab12"])) == erase(tmp_path, Names(["gate-ab12"])) == 1
+    text = path.read_text(encoding="utf-8")
+    assert "4711 opens" not in text and text.count("bad_request") == 2
+    assert all(kept in text for kept in ("4712 opens", "4711 shuts", "4712 shuts"))
+    assert quoting(tmp_path, Names(["gate-ab12"])) == 0
+
+
 def test_beside_a_process_that_appends(tmp_path: Path) -> None:
     path = write(tmp_path / "logs", "2026-01-01-7.jsonl", {"doc_id": "gate-1", "text": "4711 " * 9})
     descriptor = os.open(path, os.O_WRONLY | os.O_APPEND)
