@@ -178,14 +178,14 @@ def delete(
     *,
     mode: str = "soft",
     confirm: str | None = None,
-    on_done: Callable[[str, str], object] = lambda namespace, source_uri: None,
+    on_hidden: Callable[[str, str], object] = lambda namespace, source_uri: None,
 ) -> DeletionData:
     """The plan of a deletion with the code that confirms it; called with that code as `confirm`,
     start the deletion.
 
-    The code is valid for this plan only: any change of the document requires a new one. `on_done`
-    is called with namespace and source_uri, from another thread, once a whole document is deleted.
-    Raises InputError `wrong_confirmation`, and what `plan_delete` raises.
+    The code is valid for this plan only: any change of the document requires a new one. `on_hidden`
+    is called with namespace and source_uri as by `start_delete`. Raises InputError
+    `wrong_confirmation`, and what `plan_delete` raises.
     """
     from rag_platform.releases.deletion import plan_delete, start_delete
 
@@ -207,15 +207,12 @@ def delete(
                 " without confirm, and show the user what would go",
                 code="wrong_confirmation",
             )
-        started = start_delete(plan, root)
-        uri = started.document.source_uri
-        forget = partial(on_done, namespace, uri) if version_id is None else None
-        watch(started, settings, forget)
-        for old in started.old_names:
-            forget = partial(on_done, namespace, old.document.source_uri)
-            watch(old, settings, forget)
+        started = start_delete(plan, root, partial(on_hidden, namespace))
+        for it in (*started.old_names, started):
+            watch(it, settings)
         data["job"] = job_data(started.job.job_id, root)
-        data["markdown"] = f"{uri} is hidden from every reader.\n{data['job']['markdown']}"
+        hidden = f"{started.document.source_uri} is hidden from every reader."
+        data["markdown"] = f"{hidden}\n{data['job']['markdown']}"
         return data
 
 
@@ -273,22 +270,18 @@ def require_job(root: DataRoot, job_id: str) -> Job:
     return job
 
 
-def watch(
-    started: jobs.Started, settings: Settings, on_done: Callable[[], object] | None = None
-) -> None:
-    """Start a thread that waits for a job's process, records the end, and calls `on_done` if the
-    job succeeded.
-    """
+def watch(started: jobs.Started, settings: Settings) -> None:
+    """Start a thread that waits for a job's process and records the end."""
     if started.process is None:
         return
     job_id = started.job.job_id
 
     def follow() -> None:
-        with faults.Attempt("job.watch", logs_dir=Store.of(settings).logs_dir) as attempt:
-            with open_root(settings) as root:
-                ended = jobs.wait(started, root.ledger, root.store, policy=settings.jobs)
-            if ended.state == "done" and on_done is not None:
-                on_done()
+        with (
+            faults.Attempt("job.watch", logs_dir=Store.of(settings).logs_dir) as attempt,
+            open_root(settings) as root,
+        ):
+            jobs.wait(started, root.ledger, root.store, policy=settings.jobs)
         if attempt.error is not None:
             what = faults.describe(attempt.error)
             log.error("nothing records the end of job %s: %s", job_id, what)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping
 from contextlib import suppress
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -25,6 +25,9 @@ from rag_platform.errors import InputError, NotFoundError, RagError
 from rag_platform.ir import Document, Json
 from rag_platform.messages import terminal_language
 from rag_platform.text.wording import pluralise
+
+if TYPE_CHECKING:
+    from rag_platform.evaluation.cases import EvalCase
 
 _document_argument = click.argument("doc", metavar="DOC", shell_complete=complete_documents)
 _version_option = click.option(
@@ -266,7 +269,12 @@ def docs_delete(
         needed = f"`rag docs delete {doc} --namespace {context.namespace}` needs --yes"
         _confirm(plan.data(), needed, ask=not context.json_output)
         plan = plan_delete(*named, mode=mode, force=force)  # as it is after the question
-    started = start_delete(plan, context.root)
+    dropped: list[EvalCase] = []
+    started = start_delete(
+        plan,
+        context.root,
+        lambda uri: dropped.extend(drop_for_document(context.store, context.namespace, uri)),
+    )
     every = (*started.old_names, started)
     ended = [wait_for_job(context, it) for it in every]
     job = next((it for it in ended if it.state != "done"), ended[-1])
@@ -276,18 +284,12 @@ def docs_delete(
         else []
     )
     data = delete_data(job, store=context.store, waiting=waiting)
-    if version is None and job.state == "done":
-        names = [it.document.source_uri for it in every]
-        if started.old_names:
-            data["markdown"] += f"\nDeleted with it: {', '.join(names[:-1])}."
-        dropped = [
-            case
-            for name in names
-            for case in drop_for_document(context.store, context.namespace, name)
-        ]
-        if dropped:
-            data["expectations_dropped"] = [case.case_id for case in dropped]
-            data["markdown"] += f"\n{pluralise(len(dropped), 'expectation')} of it dropped."
+    if started.old_names and job.state == "done":
+        names = ", ".join(old.document.source_uri for old in started.old_names)
+        data["markdown"] += f"\nDeleted with it: {names}."
+    if dropped:
+        data["expectations_dropped"] = [case.case_id for case in dropped]
+        data["markdown"] += f"\n{pluralise(len(dropped), 'expectation')} of it dropped."
     return job_envelope(job, data, "delete_failed")
 
 

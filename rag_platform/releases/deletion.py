@@ -8,7 +8,7 @@ recorded, so that a proof can count afterwards what every store still holds.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Protocol
@@ -241,15 +241,20 @@ def _find_old_names(
     ]
 
 
-def start_delete(plan: DeletionPlan, root: DataRoot) -> StartedDeletion:
+def start_delete(
+    plan: DeletionPlan,
+    root: DataRoot,
+    on_hidden: Callable[[str], object] = lambda source_uri: None,
+) -> StartedDeletion:
     """Hide what a plan names from now on, and launch the job that releases without it and, if
     `hard`, purges its data.
 
+    `on_hidden` is called with the source_uri of a whole document before its job starts.
     A `soft` deletion keeps the data until retention ends. An interrupted hard deletion is
     continued. Raises InputError `already_deleted`.
     """
     store, ledger = root.store, root.ledger
-    old_names = tuple(start_delete(old, root) for old in plan.old_names)
+    old_names = tuple(start_delete(old, root, on_hidden) for old in plan.old_names)
     document, version_id, affected = plan.document, plan.version_id, plan.affected
     namespace, mode = document.namespace, plan.mode
     doc_id, version_ids = document.doc_id, [version.version_id for version in plan.versions]
@@ -292,6 +297,8 @@ def start_delete(plan: DeletionPlan, root: DataRoot) -> StartedDeletion:
         [JobItem(document.source_uri, doc_id, version_id or "", "delete")],
     )
     ledger.update_job(job.job_id, trace_id=trace.trace_id)
+    if version_id is None:
+        on_hidden(document.source_uri)
     process = jobs.launch(job, root.settings, store).process
     return StartedDeletion(job, process, tombstone, document, old_names)
 

@@ -144,7 +144,7 @@ def delete_document(call: Call, arguments: DeleteDocumentArguments) -> Answer:
         arguments.version_id,
         mode=arguments.mode,
         confirm=arguments.confirm,
-        on_done=partial(drop_for_document, call.library.store),  # they may quote the document
+        on_hidden=partial(drop_for_document, call.library.store),  # they may quote the document
     )
     if "job" in data:
         hidden = data["markdown"].partition("\n")[0]

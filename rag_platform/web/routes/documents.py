@@ -295,7 +295,7 @@ def delete_document(view: ApiView, doc_id: DocId, deletion: Deletion) -> Deletio
         deletion.version_id,
         mode=deletion.mode,
         confirm=deletion.confirm,
-        on_done=partial(drop_for_document, view.library.store),
+        on_hidden=partial(drop_for_document, view.library.store),
     )
 
 
