@@ -24,7 +24,7 @@ from rag_platform.contract.traces import (
     TraceEnvelope,
     TraceRow,
 )
-from rag_platform.errors import InputError, RagError
+from rag_platform.errors import InputError, NotFoundError, RagError
 from rag_platform.indexes.catalog import ChunkRow
 from rag_platform.ir import Json
 from rag_platform.observability.trace_store.rows import trace_facts
@@ -308,18 +308,24 @@ def read_question_trace(library: Library, trace_id: str) -> Json:
 
 
 def explain_order(library: Library, trace_id: str) -> OrderData:
-    """The rank in each stage of every hit, and of the best candidates that did not become hits.
+    """The rank in each stage of every hit, and of the best candidates that did not become hits; for
+    a result from the cache, those of the question that it was searched for.
     Raises what `read_question_trace` raises.
     """
     trace = read_question_trace(library, trace_id)
     attrs = trace.get("attrs", {})
-    places = _read_legs(trace["events"])
+    events, notes = list(trace["events"]), []
+    for earlier in sorted({*attrs.get("searched_in", {}).values()}):
+        try:
+            events += read_visible(library.store, earlier)["events"]
+        except NotFoundError:
+            notes.append(f"the hits were kept from an earlier question; its trace {earlier} is gone")
+    places = _read_legs(events)
     final = [str(chunk_id) for chunk_id in attrs.get("ranked_chunk_ids") or ()]
     others = _others(places, final)
     namespace, release_id = str(trace.get("namespace") or ""), str(attrs.get("release_id") or "")
     ids = [*final, *others][:_MAX_ROWS]
     named: dict[str, tuple[str, ChunkRow]] = {}
-    notes: list[str] = []
     for name, release in (attrs.get("releases") or {namespace: release_id}).items():
         found, error = read_rows(library, name, release, ids)
         named |= {chunk_id: (name, row) for chunk_id, row in found.items()}

@@ -91,7 +91,7 @@ def search(s: SearchContext) -> Found:
         return Found(s.lease, s.strategy, query, plan, top_k, None, s, *ranked)
     inner = s.fork()
     key = _cache_key(inner, query, mode, top_k)
-    cached: tuple[Ranking, Fallbacks] | None = s.library.retrievals.get(key)
+    cached: tuple[Ranking, Fallbacks, str] | None = s.library.retrievals.get(key)
     s.trace.set(cache_hit=cached is not None)
     if cached is None:
         query, plan, ranked = _search_phrasings(inner, query, plan, mode, top_k)
@@ -101,9 +101,10 @@ def search(s: SearchContext) -> Found:
             key = None
         else:
             fallbacks = Fallbacks(flags=inner.flags, warnings=inner.warnings)
-            s.library.retrievals.put(key, (ranked, fallbacks))
+            s.library.retrievals.put(key, (ranked, fallbacks, s.trace.trace_id))
     else:
-        ranked, fallbacks = cached
+        ranked, fallbacks, searching = cached
+        s.trace.merge("searched_in", {s.lease.namespace: searching})
         s.include(fallbacks)
     return Found(s.lease, s.strategy, query, plan, top_k, key, s, *ranked)
 

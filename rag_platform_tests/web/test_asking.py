@@ -551,6 +551,13 @@ def test_the_order_of_hits_is_told_by_stage(browser: TestClient) -> None:
     assert browser.get("/api/ask/trc_00000000/order").status_code == 404
 
 
+def test_the_order_of_hits_from_the_cache_is_that_of_their_search(browser: TestClient) -> None:
+    first, again = (ask(browser, "where is the hatch of the belt?")["trace_id"] for _ in range(2))
+    one, other = (browser.get(f"/api/ask/{trace}/order").json() for trace in (first, again))
+    assert "fusion" in other["legs"] and other["notes"] == []
+    assert (other["legs"], other["rows"]) == (one["legs"], one["rows"])
+
+
 def test_the_trace_of_a_library_that_a_caller_may_not_see_is_not_found(hall: Shelf) -> None:
     from rag_platform.api.trace_details import explain_order
 
