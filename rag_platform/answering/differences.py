@@ -24,7 +24,7 @@ from rag_platform.answering.constants import (
     NUMBER_MARGIN,
     REPLACED_LENGTH,
 )
-from rag_platform.answering.groundedness import is_name, is_quoted, numbers
+from rag_platform.answering.groundedness import count_alike, is_name, is_quoted, numbers
 from rag_platform.ir import Hit
 from rag_platform.text.markdown_blocks import cells
 from rag_platform.text.passages import Unit, units
@@ -92,9 +92,10 @@ def find_difference(sentence: str, passages: Sequence[Hit]) -> str:
     text = "\n\n".join(hit.chunk_text for hit in passages)
     if any(is_quoted(sentence, hit.chunk_text) for hit in passages):
         return ""
+    headings = "\n".join(f"{hit.doc_title}\n{hit.section_path}" for hit in passages)
+    sentence, text, headings = count_alike(sentence, text, headings)
     if (reason := compare_with_rows(sentence, text)) is not None:
         return reason
-    headings = "\n".join(f"{hit.doc_title}\n{hit.section_path}" for hit in passages)
     return find_contradiction(sentence, text, headings) or find_misplacement(
         sentence, text, headings
     )

@@ -15,10 +15,11 @@ from dataclasses import dataclass
 
 from rag_platform.answering.constants import MIN_SHARE, MIN_TERMS, NAME_ENDING, SPAN_EXCESS_SCALE
 from rag_platform.ir import Hit
+from rag_platform.text.dates import read_han
 from rag_platform.text.language import language
 from rag_platform.text.passages import units
 from rag_platform.text.plain_quotes import strip_markup
-from rag_platform.text.scripts import UNSPACED, has_han, is_wide
+from rag_platform.text.scripts import HAN_DIGITS, UNSPACED, has_han, is_wide
 from rag_platform.text.segmentation import is_identifier
 from rag_platform.text.sentences import STOPS
 from rag_platform.text.terms import kind_weight, meaning
@@ -30,6 +31,28 @@ _NAME = re.compile(
     r"|(?<=[a-z] )[A-HJ-Z](?![\w.'-])"
 )
 _NUMBER = re.compile(r"\d+(?:,\d{3})*(?:\.\d+)*")
+_WORDS = (
+    "one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen"
+    " sixteen seventeen eighteen nineteen"
+).split()
+_TENS = "ten twenty thirty forty fifty sixty seventy eighty ninety".split()
+_VALUES = {word: number for number, word in enumerate(_WORDS, 1)} | {
+    word: 10 * number for number, word in enumerate(_TENS, 1)
+}
+_UNIT = (  # of a Chinese number: 三百件, 两倍
+    r"(?P<unit>[个個名位人次天日周週月年岁歲点點秒时時小分刻倍成折元块塊件条條项項份台臺套家只隻种種级級"
+    r"层層楼樓米公里英平吨噸克升度页頁章张張组組轮輪期季千万萬亿億艘辆輛枚座间間所口篇部代届屆号號票球架支])"
+)
+_ENGLISH_UNIT = r"(?=[ -](?P<noun>[a-z]{3,}))"
+# a number in words before its unit; one and 一个 are articles, and ordinals and 十分 are no counts
+_WRITTEN = re.compile(
+    rf"(?<![第几数百千{HAN_DIGITS}十])(?!十分(?!钟|鐘)|百分之)"
+    rf"(?P<han>[{HAN_DIGITS[2:]}两兩十百][{HAN_DIGITS}十百]{{0,6}}|一(?=[天周年月倍元岁歲秒米]))(?={_UNIT})"
+    rf"|\b(?P<word>(?:{'|'.join(_TENS[1:])})(?:-(?:{'|'.join(_WORDS[:9])}))?"
+    rf"|{'|'.join(_WORDS[1:])}){_ENGLISH_UNIT}",
+    re.IGNORECASE,
+)
+_COUNTED = re.compile(rf"\d\s?{_UNIT}|\d{_ENGLISH_UNIT}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +136,7 @@ def support(sentence: str, passages: Sequence[Hit]) -> Support:
 
 def support_by(sentence: str, body: str, headings: str = "") -> Support:
     """How far a text and its headings support the sentence."""
+    sentence, body, headings = count_alike(sentence, body, headings)
     have = meaning(body) | meaning(headings)
     words = meaning(sentence)
     plain = _plain_words(words)
@@ -194,6 +218,28 @@ def numbers(text: str) -> set[str]:
     """
     found = (unicodedata.normalize("NFKC", match) for match in _NUMBER.findall(text))
     return {number.replace(",", "").rstrip(".") for number in found}
+
+
+def count_alike(sentence: str, *texts: str) -> tuple[str, ...]:
+    """The sentence and the texts with written numbers in digits, so that they can be compared; in
+    the sentence only those of units that the texts count.
+
+    >>> count_alike("加班按三倍支付，分两步", "加班按两倍支付")
+    ('加班按3倍支付，分两步', '加班按2倍支付')
+    """
+
+    def write(found: re.Match[str]) -> str:
+        if found["han"]:
+            return read_han(re.sub("[两兩]", "二", found["han"]))
+        return str(sum(_VALUES[part] for part in found["word"].lower().split("-")))
+
+    def unit(found: re.Match[str]) -> str:
+        return found["unit"] or found["noun"].lower().removesuffix("s")
+
+    written = [_WRITTEN.sub(write, text) for text in texts]
+    counted = {unit(found) for text in written for found in _COUNTED.finditer(text)}
+    own = _WRITTEN.sub(lambda it: write(it) if unit(it) in counted else it[0], sentence)
+    return own, *written
 
 
 def _plain_words(words: set[str]) -> set[str]:

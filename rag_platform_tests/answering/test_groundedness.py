@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from rag_platform.answering.groundedness import support_by
+from rag_platform.answering.groundedness import count_alike, support_by
 
 TABLE = """\
 ### 2.1 Ratings
@@ -43,3 +43,34 @@ def test_a_sentence_needs_its_numbers_its_names_and_half_of_its_words(
     assert found.enough is not bool(reason)
     if reason:
         assert re.search(reason, found.reason)
+
+
+LEAVE = "员工每年享有十五天带薪年假，须提前两周申请。周末加班按小时工资的两倍支付，十分公平。"
+RESTART = "The router restarts within two minutes, after twenty-five retries."
+
+
+@pytest.mark.parametrize(
+    ("sentence", "body", "missing"),
+    [
+        ("周末加班按小时工资的三倍支付。", LEAVE, "3"),
+        ("员工每年享有十六天带薪年假。", LEAVE, "16"),
+        ("员工每年享有15天带薪年假，须提前 2 周申请。", LEAVE, ""),
+        ("员工每年享有15天带薪年假。", "员工每年享有 15 天带薪年假。", ""),
+        ("保修一年。", "保修两年。", "1"),
+        ("需要一名操作员。", "需要操作员。", ""),  # an article
+        ("加班十分公平，分三步申请。", LEAVE, ""),  # the text counts no steps
+        ("第三章说明百分之五的费用。", "第三章说明百分之五的费用，共两章。", ""),
+        ("The router restarts within three minutes.", RESTART, "3"),
+        ("The router restarts within 2 minutes, after 25 retries.", RESTART, ""),
+        ("The router restarts in both of two ways.", RESTART, ""),  # the text counts no ways
+    ],
+)
+def test_numbers_in_words_are_compared_as_numbers(sentence: str, body: str, missing: str) -> None:
+    assert ", ".join(support_by(sentence, body).numbers) == missing
+
+
+@pytest.mark.parametrize(
+    "run", ["二" * 100_000, "十百" * 50_000, "twenty-2" * 20_000, "2 " * 50_000]
+)
+def test_long_runs_of_numbers_are_no_counts(run: str) -> None:
+    assert count_alike(run, run + "个") == (run, run + "个")
