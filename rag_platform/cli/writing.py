@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from pathlib import Path
@@ -115,7 +116,11 @@ def ingest(
     started_at = time.perf_counter()
     receiving = ReceiveOptions(metadata=parse_pairs(metadata, "--meta"), **options)
     paths = [item for item in inputs if item != "-" and not is_url(item)]
-    require_there(paths)
+    # the folder of a source that is gone is refused with what brings it back
+    roots = {
+        it.root for known in context.ledger.namespaces() for it in context.ledger.sources(known)
+    }
+    require_there([path for path in paths if os.path.abspath(path) not in roots])
     if inputs and not context.given_namespace:
         given_paths = map(Path, paths)
         context.given_namespace = choose_to_ingest(context.library, given_paths, receiving)

@@ -186,8 +186,11 @@ class _Finder:
             self.finds.refuse_name(target)
         elif path.is_dir():
             source, prefix = self._folder_source(path.resolve())
+            is_new = source.name not in self._sources
             self._sources[source.name] = source
             _add_folder(source, prefix, self._options.settle_seconds, self.finds)
+            if is_new and not self._options.source:
+                self._refuse_moved(source)
         elif path.is_file():
             path = path.resolve()
             source = self._containing_source(path) or self._rootless_source("files", path.name)
@@ -202,6 +205,26 @@ class _Finder:
             self.finds.refuse(gone.name, "missing_path", reason)
         else:
             self.finds.refuse(Path(path_or_text).name, *why_missing(str(path_or_text)))
+
+    def _refuse_moved(self, new: Source) -> None:
+        """Raise InputError when a folder has most files of a source whose own folder is gone."""
+        held = {uri.removeprefix(f"{new.name}/") for uri in self.finds.held()}
+        for source in self._sources.values():
+            if source.kind != "folder" or Path(source.root).is_dir():
+                continue
+            start = f"{source.name}/"
+            old = [
+                uri.removeprefix(start)
+                for uri, name in self._source_of.items()
+                if name == source.name and uri.startswith(start)
+            ]
+            if old and len(held.intersection(old)) > len(old) / 2:
+                raise InputError(
+                    f"the folder of source {source.name!r}, {source.root}, is gone, and most of its"
+                    f" files are here: where it was moved, repeat with --source {source.name}"
+                    f" --moved; to read this folder besides, with --source {new.name}",
+                    code="source_moved",
+                )
 
     def _rootless_source(self, name: str, file: str) -> Source:
         """The source of an input outside of folders and lists of URLs. Raises InputError when the

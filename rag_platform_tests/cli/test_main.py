@@ -484,6 +484,8 @@ def test_a_folder_stays_in_the_library_that_reads_it(desk: Any) -> None:
     (elsewhere / "pumps.md").write_text("# Pumps\n\nP1 has 3 bar.\n", encoding="utf-8")
     moved = desk.call("ingest", folder.rename(folder.with_name("old")), "--source", folder.name)
     assert moved.error["code"] == "source_taken"
+    gone = desk.call("ingest", folder, "--namespace", "hr").data["failures"][0]
+    assert gone["code"] == "missing_path" and "--moved --sync`" in gone["reason"]
     folder.with_name("old").rename(folder)
     both = desk.call("ingest", folder, elsewhere)
     assert {it["version_id"].partition(".")[0] for it in both.data["documents"]} == {"default"}

@@ -244,6 +244,22 @@ def test_a_folder_that_moved_goes_on_with_its_documents(library: Library) -> Non
     assert (source.name, source.root, source.on_gone) == ("docs", str(moved), "keep")
 
 
+def test_a_folder_with_the_files_of_one_that_is_gone_is_not_read_as_another(
+    library: Library,
+) -> None:
+    for name in ("a.md", "b.md", "sub/c.md"):
+        library.write(name, f"# {name}")
+    library.complete(library.receive())
+    moved = library.folder.rename(library.folder.parent / "elsewhere")
+    with pytest.raises(InputError, match=r"--source docs --moved; .* --source elsewhere"):
+        library.receive(moved, sync=True)
+    assert [it.name for it in library.ledger.sources("lib")] == ["docs"]
+    (moved / "sub" / "c.md").unlink()
+    (moved / "b.md").unlink()  # a third of them are no longer most
+    assert decisions(library.receive(moved)) == {"elsewhere/a.md": "new"}
+    assert set(decisions(library.receive(moved, source="docs", moved=True))) >= {"docs/a.md"}
+
+
 def test_a_folder_of_a_reserved_name_is_named_after_its_parent_too(
     library: Library, tmp_path: Path
 ) -> None:
