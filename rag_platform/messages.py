@@ -3,7 +3,8 @@
 The keys are the English messages with placeholders in braces; a message without an entry stays
 English. Error messages are already formatted when they are translated, so their templates have
 unnamed placeholders: `{}`, `{0}` and `{1}` in translations with another order, `{#}` for a number,
-`{~}` for a single word that has an entry itself, as of a state; other single words are names.
+`{~}` for a single word that has an entry itself, as of a state, `{_}` for any other single word;
+other single words are names.
 All files in `defaults/messages/<language>` form the catalogue of a language.
 """
 
@@ -116,8 +117,9 @@ def _match(message: str, fixed: Sequence[str], kinds: Sequence[str]) -> list[str
         values.append(message[at:found])
         at = found + len(text)
     values.append(message[at:end])
-    numbers = (value for value, kind in zip(values, kinds, strict=True) if kind == "#")
-    return values if at <= end and all(map(_NUMBER.fullmatch, numbers)) else None
+    pairs = zip(values, kinds, strict=True)
+    fits = all(_KINDS[kind].fullmatch(value) for value, kind in pairs if kind in _KINDS)
+    return values if at <= end and fits else None
 
 
 def _fill(template: str, values: Sequence[str]) -> str:
@@ -133,9 +135,9 @@ def _fill(template: str, values: Sequence[str]) -> str:
     return _PLACEHOLDER.sub(fill, template)
 
 
-_PLACEHOLDER = re.compile(r"\{(\d*|#|~)\}")
+_PLACEHOLDER = re.compile(r"\{(\d*|#|~|_)\}")
 _HAN, _LATIN = re.compile("[\u4e00-\u9fff]"), re.compile("[0-9A-Za-z]")
-_NUMBER = re.compile(r"[\d.,]+")
+_KINDS = {"#": re.compile(r"[\d.,]+"), "_": re.compile(r"\S+")}
 
 
 @cache

@@ -19,7 +19,7 @@ from rag_platform.cli.main import EXAMPLES, main
 from rag_platform.messages import catalogue, terminal_language, translate_filled
 
 PACKAGE = Path(rag_platform.__file__).parent
-_PLACE = re.compile(r"\{(\d*|#|~)\}")
+_PLACE = re.compile(r"\{(\d*|#|~|_)\}")
 _VARIABLES = ("RAG_LANG", "LC_ALL", "LC_MESSAGES", "LANG")
 # states of the program's own arrays that no input leads to: who meets one reports it in English
 INVARIANTS = {
@@ -261,7 +261,7 @@ def test_every_template_finds_its_own_translation() -> None:
     for english, chinese in catalogue("zh").items():
         kinds = _PLACE.findall(english)
         if kinds and not re.search(r"\{[a-z]\w*\}", english):
-            known = {"#": "7", "~": "done"}
+            known = {"#": "7", "~": "done", "_": "v"}
             values = [known.get(kind, f"'v{n}'") for n, kind in enumerate(kinds)]
             shown = [value.replace("done", "已完成") for value in values]
             assert translate_filled(fill(english, values), "zh") == fill(chinese, shown)
@@ -315,6 +315,25 @@ def fill(text: str, values: list[str]) -> str:
             "无法监听 127.0.0.1 的端口 80：in use；请用 --port 或 --host 另选",
         ),
         ("document gone", "文档已不存在"),
+        (  # `of Windows:` is a part of the reason
+            "- n: a/caf\\xe9.md could not be added: [bad_name] the file name is not UTF-8, so no"
+            " citation could name it; rename it (for a Chinese name of Windows: `convmv -f GBK -t"
+            " UTF-8 --notest` and the path)",
+            "- n：a/caf\\xe9.md 未能收录：[bad_name] 文件名不是 UTF-8，引用无法指明它；请改名"
+            "（Windows 的中文文件名：`convmv -f GBK -t UTF-8 --notest` 加路径）",
+        ),
+        (
+            "- n: job job_1 (ingest) failed: the job's process ended with code 1 before it"
+            " finished; last line of its log (job_1.log): Boom; `rag jobs retry job_1` does the"
+            " rest",
+            "- n：任务 job_1（ingest）失败：任务的进程未完成就以代码 1 结束；其日志（job_1.log）的"
+            "最后一行：Boom；`rag jobs retry job_1` 可完成其余部分",
+        ),
+        ("- chk_1 of a/b.md: its text is gone", "- a/b.md 的 chk_1：its text is gone"),
+        (
+            "tok_1  me  read  every library  no expiry",
+            "tok_1  me  read  全部知识库  永不过期",
+        ),
         (
             "a is not fetched from: 10.0.0.1 is refused, it is private, loopback or reserved",
             "不从 a 抓取：10.0.0.1 被拒绝，它是私有、回环或保留地址",

@@ -5,6 +5,7 @@ codes, waiting for jobs.
 from __future__ import annotations
 
 import json
+import os
 import re
 import sys
 import time
@@ -24,7 +25,7 @@ from rag_platform.config.folders import SHIPPED, config_dir
 from rag_platform.config.gates import find_gate_problems
 from rag_platform.config.settings import Settings, find_unknown_variables, load_settings
 from rag_platform.config.strategies import strategy_names
-from rag_platform.errors import InputError, RagError, disk_full
+from rag_platform.errors import InputError, RagError, disk_full, read_only
 from rag_platform.ir import Json
 from rag_platform.ledger.ledger import Ledger, open_ledger
 from rag_platform.ledger.schema import Job
@@ -234,8 +235,11 @@ def _run(function: Command, context: Context, own_trace: bool, args: Any, kwargs
             error, str(error.details.pop("trace_id", "")) or trace_id, local=True
         )
     except Exception as error:  # noqa: BLE001 (becomes an envelope, with the stack trace on stderr)
-        if full := disk_full(error, context.store.home):
+        home = context.store.home
+        if full := disk_full(error, home):
             return envelopes.failure(full, trace_id, local=True)
+        if isinstance(error, PermissionError) and not os.access(home, os.W_OK):
+            return envelopes.failure(read_only(home), trace_id, local=True)
         faults.report(error, f"command.{function.__name__}", logs_dir=context.store.logs_dir)
         traceback.print_exc()
         return envelopes.failure(error, trace_id, local=True)

@@ -16,7 +16,7 @@ from rag_platform.api.writing import job_progress, watch
 from rag_platform.config.folders import DEMO, SHIPPED
 from rag_platform.config.settings import Settings
 from rag_platform.contract.evaluation_shapes import DatasetPart, EvalChoicesData, EvalJobData
-from rag_platform.errors import InputError, NotFoundError, RagError
+from rag_platform.errors import InputError, NotFoundError, RagError, read_only
 from rag_platform.evaluation.comparing import Comparison, compare_runs
 from rag_platform.evaluation.expectations import read_expectations
 from rag_platform.evaluation.measuring import MODES
@@ -59,8 +59,10 @@ def run_dataset(
     root: DataRoot, request: RunRequest, on_progress: OnProgress | None = None
 ) -> FinishedRun:
     """Run a dataset and write the files. Raises what `open_dataset` and `run_strategy` raise,
-    and NotFoundError for an unknown baseline.
+    NotFoundError for an unknown baseline, and StorageError `read_only` before anything is asked.
     """
+    if root.ledger.read_only:
+        raise read_only(root.store.home)
     dataset = open_dataset(request.dataset, root.store.home)
     with closing(ResultStore(root.store.home)) as store:
         before = store.run(request.baseline) if request.baseline else None

@@ -306,13 +306,13 @@ def failure_profile(workspace: Workspace) -> str:
 
 
 def given_up_item(version: Version) -> JobItem:
-    """The item of a version that was given up: why it failed, and how to retry it."""
-    remedy = (
-        "mend or replace the file"
-        if version.code in NEEDS_ANOTHER_FILE
-        else f"`rag jobs retry --all --namespace {version.namespace}` tries again"
-    )
-    reason = f"{version.reason} (given up at attempt {version.attempts}; {remedy})"
+    """The item of a version that was given up: why it failed, and how to retry it unless only
+    another file can help, which the reason says.
+    """
+    reason = version.reason
+    if version.code not in NEEDS_ANOTHER_FILE:
+        again = f"`rag jobs retry --all --namespace {version.namespace}` tries again"
+        reason += f" (given up at attempt {version.attempts}; {again})"
     return JobItem(
         version.source_uri, version.doc_id, version.version_id, "dead", "dead", version.code, reason
     )

@@ -47,6 +47,8 @@ def test_an_experiment_deals_questions_and_its_verdict_counts_both_arms(
     assert [(item["version"], item["status"]) for item in listed] == [(1, "active"), (2, "draft")]
     tried = desk.call("prompts", "try", f"{PROMPT}@2", "which port does the gateway listen on")
     assert tried.data["state"] == "answered" and SENTENCE in tried.data["markdown"]
+    refused = desk.call("prompts", "try", PROMPT, "which port?").error["message"]
+    assert refused == f"{PROMPT!r} names no version of a prompt, as in {PROMPT}@2"
     assert desk.call("query", "which port does the gateway listen on").data["state"] != "answered"
 
     desk.call("prompts", "split", f"{PROMPT}@2", "--share", "0.5")

@@ -72,6 +72,7 @@ WRITING = (
     "gc",
     "docs edit ports.md --title T",
     "expect add q --file ports.md",
+    "eval run --dataset golden",
 )
 
 
@@ -105,6 +106,16 @@ def test_doctor_says_what_is_the_matter(answers: dict[str, Answer]) -> None:
 @pytest.mark.parametrize("args", WRITING)
 def test_what_writes_says_so(answers: dict[str, Answer], args: str) -> None:
     assert (answers[args].exit_code, answers[args].error["code"]) == (1, "read_only")
+
+
+def test_a_data_root_in_a_folder_that_is_closed_to_this_user_is_said(
+    sealed: Desk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (closed := tmp_path / "closed").mkdir(mode=0)
+    monkeypatch.setenv("RAG_HOME", str(closed / "data"))
+    answer = sealed.ask_all([["ingest", str(sealed.docs)]], *UNPRIVILEGED)[f"ingest {sealed.docs}"]
+    closed.chmod(0o700)
+    assert answer.error["code"] == "read_only" and "Traceback" not in answer.said
 
 
 def test_it_is_served(sealed: Desk) -> None:

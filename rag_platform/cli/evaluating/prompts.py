@@ -57,9 +57,11 @@ def diff(context: Context, before: str, after: str) -> Json:
 def try_prompt(context: Context, reference: str, question: str) -> Json:
     """Answer one question with a version, whatever is active."""
     from rag_platform.answering.engine import answer
+    from rag_platform.config.prompts import parse_reference
     from rag_platform.evaluation.strategies import find_strategy
     from rag_platform.ir import QueryRequest
 
+    parse_reference(reference)
     space = context.namespace
     name = f"+{reference}"
     strategy = find_strategy(context.settings, context.library, space, name)

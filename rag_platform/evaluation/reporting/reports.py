@@ -123,8 +123,7 @@ def _group_lines(run: EvalRun) -> list[str]:
             cells = [f"{metrics[name]['value']:.3f}" if name in metrics else "" for name in LEADING]
             cases = max((item["cases"] for item in metrics.values()), default=0)
             rows.append((f"{kind} {member}", *cells, cases))
-    names = (name.rpartition(".")[2] for name in LEADING)
-    return ["", *format_table(("by", *names, "cases"), rows)] if rows else []
+    return ["", *format_table(("by", *LEADING, "cases"), rows)] if rows else []
 
 
 def compare_markdown(found: Comparison) -> str:
