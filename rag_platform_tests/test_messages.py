@@ -67,6 +67,31 @@ def _templates() -> Iterator[tuple[str, str]]:
                     yield f"{path.relative_to(PACKAGE)}:{node.lineno}", message
 
 
+def given_messages() -> Iterator[tuple[str, str]]:
+    """(where, text) of each literal sentence given to a function that makes an error of it."""
+    trees = {path: ast.parse(path.read_text(encoding="utf-8")) for path in PACKAGE.rglob("*.py")}
+    makers = {
+        node.name
+        for tree in trees.values()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.FunctionDef) and ast.unparse(node.returns or node).endswith("Error")
+    } - {"error"}  # that of a log
+    for path, tree in trees.items():
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Call) and ast.unparse(node.func).rpartition(".")[2] in makers:
+                for text in filter(None, map(template, node.args)):
+                    if re.search("[a-z]{2,} [a-z]{2,}", text):
+                        text = text.removesuffix("{}").strip()
+                        yield f"{path.relative_to(PACKAGE)}:{node.lineno}", text
+
+
+def test_every_message_that_a_function_makes_an_error_of_has_its_chinese() -> None:
+    known, found = "\n".join(catalogue("zh")).replace("{#}", "{}"), list(given_messages())
+    assert len(found) > 30
+    missing = [f"{where}: {text}" for where, text in found if text not in known]
+    assert not missing, "\n".join(missing)
+
+
 def notes() -> Iterator[tuple[str, str]]:
     """(where, template) of what an answer notes about how it came about."""
     for package in ("answering", "query", "retrieval"):
@@ -328,6 +353,17 @@ def fill(text: str, values: list[str]) -> str:
             " rest",
             "- n：任务 job_1（ingest）失败：任务的进程未完成就以代码 1 结束；其日志（job_1.log）的"
             "最后一行：Boom；`rag jobs retry job_1` 可完成其余部分",
+        ),
+        (
+            "filter 'created_at' is a date, and 'foo' is none; give 2026, 2026-01, 2026-01-31 or a"
+            " time: 2026-01-31T10:00:00Z, 2026-01-31T18:00:00+08:00",
+            "过滤条件 'created_at' 是日期，而 'foo' 不是；请给出 2026、2026-01、2026-01-31 或时间："
+            "2026-01-31T10:00:00Z、2026-01-31T18:00:00+08:00",
+        ),
+        ("filter 'lang' is compared with text, not 1", "过滤条件 'lang' 应与文本比较，而不是 1"),
+        (
+            "the language model answered with the score 'high'; it must be a number from 0 to 1",
+            "语言模型返回了分数 'high'；应为 0 到 1 之间的数字",
         ),
         ("- chk_1 of a/b.md: its text is gone", "- a/b.md 的 chk_1：its text is gone"),
         (

@@ -556,6 +556,7 @@ def test_the_order_of_hits_from_the_cache_is_that_of_their_search(browser: TestC
     one, other = (browser.get(f"/api/ask/{trace}/order").json() for trace in (first, again))
     assert "fusion" in other["legs"] and other["notes"] == []
     assert (other["legs"], other["rows"]) == (one["legs"], one["rows"])
+    assert f'href="/traces/{first}"' in browser.get(f"/traces/{again}").text
 
 
 def test_the_trace_of_a_library_that_a_caller_may_not_see_is_not_found(hall: Shelf) -> None:

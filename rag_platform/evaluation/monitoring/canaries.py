@@ -296,7 +296,7 @@ def canaries_markdown(report: CanaryReport) -> str:
 
 def _lost_lines(lost: Sequence[LostCanaryPart]) -> list[str]:
     if not lost:
-        return ["", "None was lost."]
+        return ["", "None that was found before is lost."]
     rows = [
         (item["cause"], item["query"], item["document"], item["by"], item["trace_id"])
         for item in sorted(lost, key=lambda item: (item["cause"], item["document"]))[:_MAX_SHOWN]
