@@ -365,6 +365,12 @@ def fill(text: str, values: list[str]) -> str:
             "the language model answered with the score 'high'; it must be a number from 0 to 1",
             "语言模型返回了分数 'high'；应为 0 到 1 之间的数字",
         ),
+        (
+            "Dagster's daemon is run over /srv/d by `dagster dev` (process 7, for 3 s); try again"
+            " when it has ended",
+            "/srv/d 上已有 Dagster 守护进程在运行（由 `dagster dev`（进程 7，已 3 秒） 占用）；"
+            "请在其结束后重试",
+        ),
         ("- chk_1 of a/b.md: its text is gone", "- a/b.md 的 chk_1：its text is gone"),
         (
             "tok_1  me  read  every library  no expiry",

@@ -338,7 +338,8 @@ def source_line(citation: Citation, language: str = "en") -> str:
     locator = citation.quote_locator or citation.locator
     place = format_place(pages, lines, locator, language)
     section = format_section(citation.quote_section or citation.section_path)
-    parts = [citation.source_uri, section, place, format_edited(citation.edited_from)]
+    edited = translate_filled(format_edited(citation.edited_from), language)
+    parts = [citation.source_uri, section, place, edited]
     return translate(", ", language).join(filter(None, parts))
 
 

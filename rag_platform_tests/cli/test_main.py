@@ -409,6 +409,8 @@ def test_several_libraries_answer_one_question(desk: Any) -> None:
     assert desk.call(*QUESTION, *both).data["citations"][0]["namespace"] == "default"
     for wrong in (("--doc", "limits.md"), ("--release", "x")):
         assert desk.call(*QUESTION, *both, *wrong).exit_code == 2
+    then = desk.call(*QUESTION, "--namespace", "default", "--release", "2999-12").data
+    assert then["release_id"] == asked.data["releases"]["default"]
     assert "namespace" not in desk.call(*QUESTION, "--namespace", "default").data["citations"][0]
     alone = "Of library 'default' alone; `--namespace` names another: hr."
     words = ["docs", "list"]

@@ -11,7 +11,7 @@ import pytest
 
 from rag_platform.answering.engine import answer
 from rag_platform.api.documents import get_document
-from rag_platform.api.query_data import citation_part
+from rag_platform.api.query_data import citation_part, source_line
 from rag_platform.config.profiles import edition_name
 from rag_platform.config.settings import Strategy
 from rag_platform.config.strategies import load_strategy
@@ -148,6 +148,7 @@ def test_citations_and_documents_say_what_was_edited(case: Case) -> None:
     case.publish()
     result = case.ask("How often may one ask?")
     assert citation_part(result.citations[0])["edited_from"] == [origin]
+    assert source_line(result.citations[0], "zh").endswith(f"，人工编辑自 {origin}")
     data = get_document(case.shelf.library(), "default", case.doc_id, format="chunks")
     assert [chunk.get("edited_from") for chunk in data["document"]["chunks"]] == [
         None,
