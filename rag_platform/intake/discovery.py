@@ -158,6 +158,7 @@ class _Finder:
         self.finds = Finds()
         self._namespace, self._sources, self._options = namespace, sources, options
         self._source_of = {document.source_uri: document.source for document in documents}
+        self._active = {it.source_uri for it in documents if it.status == "active"}
         self._origins = {
             document.origin: document.source_uri
             for document in documents
@@ -213,11 +214,8 @@ class _Finder:
             if source.kind != "folder" or Path(source.root).is_dir():
                 continue
             start = f"{source.name}/"
-            old = [
-                uri.removeprefix(start)
-                for uri, name in self._source_of.items()
-                if name == source.name and uri.startswith(start)
-            ]
+            own = [uri for uri in self._active if self._source_of[uri] == source.name]
+            old = [uri.removeprefix(start) for uri in own]
             if old and len(held.intersection(old)) > len(old) / 2:
                 raise InputError(
                     f"the folder of source {source.name!r}, {source.root}, is gone, and most of its"

@@ -254,6 +254,19 @@ def test_a_folder_with_the_files_of_one_that_is_gone_is_not_read_as_another(
     with pytest.raises(InputError, match=r"--source docs --moved; .* --source elsewhere"):
         library.receive(moved, sync=True)
     assert [it.name for it in library.ledger.sources("lib")] == ["docs"]
+    _, *others = library.ledger.documents("lib")
+    library.ledger.retire("lib", [it.doc_id for it in others])  # what is retired is not there twice
+    (moved / "a.md").rename(moved / "d.md")
+    assert "elsewhere/b.md" in decisions(library.receive(moved))
+
+
+def test_a_folder_with_few_files_of_one_that_is_gone_is_a_source_of_its_own(
+    library: Library,
+) -> None:
+    for name in ("a.md", "b.md", "sub/c.md"):
+        library.write(name, f"# {name}")
+    library.complete(library.receive())
+    moved = library.folder.rename(library.folder.parent / "elsewhere")
     (moved / "sub" / "c.md").unlink()
     (moved / "b.md").unlink()  # a third of them are no longer most
     assert decisions(library.receive(moved)) == {"elsewhere/a.md": "new"}
