@@ -172,8 +172,8 @@ def import_release(path: Path, root: DataRoot) -> ExchangeResult:
         with store.writer(namespace, "import", wait=1.0), store.receiving():
             if ledger.read_published(namespace) or releases.current(store, namespace):
                 raise InputError(
-                    f"there is a library {namespace!r} here already; import it under a data root"
-                    " that has none, or remove this one first",
+                    f"there is a library {namespace!r} here already; import it under another data"
+                    " root (RAG_HOME) and ask it there",
                     code="namespace_exists",
                 )
             try:
