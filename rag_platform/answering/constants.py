@@ -58,6 +58,10 @@ SIMILAR_QUOTES: Final = 0.7
 MESSAGE_SHARE: Final = 0.6
 # share of the best quote's score that a further quote needs; chosen by hand
 KEEP_RATIO: Final = 0.5
+# the same for a quote far from all better ones that adds no word of the question; chosen by hand
+FAR_KEEP_RATIO: Final = 0.75
+# maximum difference of the positions of two passages that are near each other; chosen by hand
+NEAR_PASSAGES: Final = 4
 # first parts that are compared by embedding, where no word matches; chosen by hand
 COMPARED_BY_MEANING: Final = 16
 # characters of each of them that are embedded; chosen by hand

@@ -133,6 +133,8 @@ class Extractive:
         first = _find_best_of_parts(scored, query, evidence)
         first = first or _find_explained(scored[0], query, evidence)
         chosen = self._choose(scored, evidence, first)
+        if not find_parts(query.normalised, clauses=True):
+            chosen = _drop_far(chosen, evidence)
         text = _render_quotes(chosen, evidence)
         if on_text is not None:
             on_text(text)
@@ -164,6 +166,28 @@ class Extractive:
                 texts.append(text)
                 chosen.append(item)
         return chosen
+
+
+def _drop_far(chosen: Sequence[Scored], evidence: Sequence[Hit]) -> list[Scored]:
+    """The chosen parts of an answer to one question, best first, without those that match much
+    worse than the best, are far from better ones and the first passage, and add no word of the
+    question.
+    """
+    kept, said = list[Scored](), frozenset[str]()
+    for item in chosen:
+        places = (0, *(better.hit for better in kept))
+        near = any(_are_near(evidence[item.hit], evidence[place]) for place in places)
+        good = item.score >= constants.FAR_KEEP_RATIO * chosen[0].score
+        if near or good or not item.terms <= said:
+            kept.append(item)
+            said |= item.terms
+    return kept
+
+
+def _are_near(one: Hit, other: Hit) -> bool:
+    """True for passages of one document with few others between them."""
+    apart = abs(one.chunk_index - other.chunk_index)
+    return one.doc_id == other.doc_id and apart <= constants.NEAR_PASSAGES
 
 
 def count_own_words(query: QueryIR) -> list[tuple[str, Callable[[str], float]]]:
@@ -255,6 +279,8 @@ class Scored:
     hit: int  # position in the evidence
     part: Part
     by_header: bool = False  # only the header of its table matches, so every row is as good
+    # the terms of the question, not of its phrasings, in the part, its context and its titles
+    terms: frozenset[str] = frozenset()
 
 
 def score_parts(query: QueryIR, evidence: Sequence[Hit]) -> list[Scored]:
@@ -266,6 +292,7 @@ def score_parts(query: QueryIR, evidence: Sequence[Hit]) -> list[Scored]:
     words = question_words(question)
     measured = _find_measured(question, _find_dated(question, question_terms(question).find_in))
     find = cache(_find_more_than_pieces(words, measured))
+    asked = find(subject_of(query))
     passages: Parts = [read_layout(hit.chunk_text).parts for hit in evidence]
     terms = _find_part_terms(evidence, passages, find)
     numbers_of, others = _find_document_numbers(words, evidence, passages, terms, find)
@@ -336,7 +363,7 @@ def score_parts(query: QueryIR, evidence: Sequence[Hit]) -> list[Scored]:
                 score *= constants.LONG_CODE_FACTOR
             score /= 1 + constants.PLACE_PENALTY * entry.place
             by_header = part.kind == "row" and not inside
-            scored.append(Scored(score, n, part, by_header))
+            scored.append(Scored(score, n, part, by_header, (close | titles) & asked))
     return sorted(scored, key=lambda item: (-round(item.score, 9), item.hit, item.part.start))
 
 

@@ -451,6 +451,7 @@ def _extend_short(text: str, layout: Layout, first: int, last: int) -> tuple[int
         after = _neighbour(layout, last, last + 1)
         if (
             after is None
+            or read[after.first].box not in ("", read[last].box)  # a remark of its own
             or text.startswith(_NEXT_QUESTION, after.end - 3)
             or not _may_append(text, after, after.end - read[first].start)
         ):

@@ -443,6 +443,27 @@ def test_a_row_without_the_identifier_is_quoted_only_for_words_of_its_own() -> N
     assert quote("Price of a torque wrench?") == rows[:2]
 
 
+def test_a_weak_quote_from_far_away_needs_another_word_of_the_question() -> None:
+    best = hit(1, "Visitors park in the yard behind the gate.")
+    weak = hit(2, "Visitors see the yard and park behind trees.")
+    new = hit(2, "Visitors of the park see the gate at night.")
+    where = "Where do visitors park in the yard behind the gate"
+
+    def count(question: str, *evidence: Hit) -> int:
+        return Extractive().answer(asked(question), evidence).text.count("[")
+
+    def move(passage: Hit, index: int = 1, doc_id: str = "d") -> Hit:
+        return dataclasses.replace(passage, chunk_index=index, doc_id=doc_id)
+
+    assert count(f"{where}?", best, weak) == 2
+    assert [count(f"{where}?", best, move(weak, index)) for index in (5, 6)] == [2, 1]
+    assert count(f"{where}?", best, move(weak, doc_id="e")) == 1
+    assert count(f"{where} at night?", best, move(new, doc_id="e")) == 2
+    # the first passage stays, and so does what a question about several things may need
+    assert count(f"{where}?", move(weak, doc_id="e"), best) == 2
+    assert count(f"{where}? What do visitors see?", best, move(weak, doc_id="e")) == 2
+
+
 def test_words_of_an_address_do_not_count() -> None:
     links = "- **Docs:** [https://pumps.io](https://pumps.io)\n- **Code:** https://a.org/pumps"
     readme = hit(1, f"{links}\n\nMost pumps are red.")

@@ -259,6 +259,13 @@ def test_the_kind_of_an_admonition_and_the_title_of_a_tab_are_above_their_senten
     assert [part.asked for part in read_layout(text).parts] == ["", "Warning\n警告", "Linux"]
 
 
+def test_a_short_sentence_is_not_extended_into_a_box() -> None:
+    text = "It drains.\n\n> [!TIP]\n> It is hot.\n>\n> Wear gloves.\n\nIt stops."
+    first, hot, _, _ = read_layout(text).parts
+    assert list(extend(text, first)) == [0]
+    assert list(extend(text, hot)) == [0, 1, 2, 3]  # "It" refers to what is above the box
+
+
 def test_a_sentence_comes_with_the_code_that_it_explains() -> None:
     code = "```sh\npump --stop\n```"
     said = (
