@@ -116,7 +116,7 @@ MAX_CODE_LINES = 25  # of a block that is quoted whole; of 746 in documentation,
 # an entry of a table of contents or an index: dots that lead to page numbers; anchored at the first
 # dot of a row, so that each row is tried once
 _LEADERS = re.compile(
-    r"(?:(?<![.·])(?<![.·]\s)(?:[.·]\s?){5,}+|(?<!…)…{2,}+)"
+    r"(?:(?<![.·])(?<![.·]\s)(?<![.·]\|\s)(?<![.·]\s\|\s)(?:[.·]\s?(?:\|\s)?){5,}+|(?<!…)…{2,}+)"
     r"[\s|]*+(\d{1,4}|[ivxlc]{1,6})(?:,\s*\d{1,4})*"
     r"(?![\d.,]|[ \t]*\|[ \t]*[$(\d])"
 )

@@ -158,6 +158,10 @@ CONTENTS = """## Contents
 1.2 Export to text files . . . . . . . . . 8
 | 2 | Spreadsheet-like data . . . . . | . . . . . . . 12 |
 """
+# two columns, with the dots of an entry in two cells
+COLUMNS = """| 2.1 | Imports . . . . | . . . 4 |  | 3.1 | Pumps. . . . | . . . 11 |
+| 2.2 | Exports . . . | . . . . 4 |  | 3.2 | Valves . . . | . . . 12 |
+"""
 INDEX = "### R\n\nread.csv. . . . . . 5, 27 read.fwf . . . . . 11 scan. . . . . . 9 sep. . . . . 4"
 ACCOUNT = """| | 2024 |
 |---|---|
@@ -174,6 +178,7 @@ LINKS = "- [Errors](#errors)\n  - [Codes](#codes)\n\n**[Names](page.html#names)*
     ("text", "expected"),
     [
         (CONTENTS, True),
+        (COLUMNS, True),
         (INDEX, True),
         (ACCOUNT, False),
         (LINKS, True),
