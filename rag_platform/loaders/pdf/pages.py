@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from rag_platform.ir import Box, HiddenText
 from rag_platform.loaders.pdf import tables
@@ -16,6 +16,7 @@ from rag_platform.loaders.pdf.printed.lines import (
     flow_lines,
     line_text,
     list_text,
+    opens_item,
     page_words,
     visual_lines,
 )
@@ -66,6 +67,7 @@ MAX_IMAGES_PER_PAGE = 200
 _SENTENCE_ENDS = (".", ":", ";", "。", "：", "；", "，")
 _LINE_GAP = 6.0  # points; the widest gap, or overlap, of two lines of code
 _BLANK_LINE = 2.0  # ems; the widest gap of two lines of code around a blank line
+_TERM_GAP = 0.5  # ems between a term and the text below that explains it, at most
 _CODE_INDENT = 1.5  # ems by which code is set right of the text around it, at least
 _MAX_OTHER = 0.3  # characters of code in a proportional font per character in a monospaced one
 
@@ -141,16 +143,28 @@ def page_blocks(
 
 
 def _separate_code(regions: Sequence[Region], pieces: Sequence[Sequence[Run]]) -> list[Region]:
-    """The regions, with code in a paragraph split off and consecutive regions of code merged."""
+    """The regions, with code in a paragraph split off, consecutive regions of code merged, and
+    monospaced terms of a list merged with their explanations.
+    """
     found: list[Region] = []
     above: Box | None = None  # rectangle of the last region if that is code
+    term: Box | None = None  # the same, or if it is a monospaced heading
     for whole, owned in zip(regions, pieces, strict=True):
+        size = owned[0].size if owned else 0.0
+        is_term = whole.label == "section-header" and all(r.mono and not r.bold for r in owned)
+        if is_term and above is not None and _is_next_line(above, whole.bbox, size):
+            whole = replace(whole, label="text")  # a line of the code above
         for region, code in _split_code(whole, owned):
-            if code and above is not None and _is_next_line(above, region.bbox, owned[0].size):
-                region = Region(union([above, region.bbox]), "text")
-                found.pop()
+            joined = (
+                above is not None and _is_next_line(above, region.bbox, size)
+                if code
+                else term is not None and _explains(region, term, size)
+            )
+            if joined:
+                region = Region(union([found.pop().bbox, region.bbox]), "text")
             found.append(region)
             above = region.bbox if code else None
+            term = region.bbox if code or is_term else None
     return found
 
 
@@ -180,6 +194,18 @@ def _split_code(region: Region, owned: Sequence[Run]) -> list[tuple[Region, bool
     return [
         (Region(round_out(box), "text"), code) for box, (code, _) in zip(boxes, groups, strict=True)
     ]
+
+
+def _explains(region: Region, term: Box, size: float) -> bool:
+    """True for a text that begins right of the line above, set close below it: what a monospaced
+    term of a list means.
+    """
+    left, top, *_ = region.bbox
+    return (
+        region.label in ("text", "list-item")
+        and left > term[0] + _CODE_INDENT * size
+        and abs(top - term[3]) < _TERM_GAP * size > term[3] - term[1] - size
+    )
 
 
 def _begins_code(code: Sequence[Run], above: Sequence[Run], region: Region) -> bool:
@@ -236,11 +262,13 @@ def _block(
         return make("code", f"```\n{code_text(printed)}\n```")
     if kind == "heading" and letters("".join(lines)) and not all(run.slanted for run in runs):
         return make("heading", flow_lines(lines, words))
-    if kind == "list" or (kind == "paragraph" and lines[0][:2] == "• "):
+    marked = any(map(opens_item, lines)) if kind == "list" else lines[0][:2] == "• "
+    may_align = kind in ("paragraph", "list") and not marked
+    if may_align and (text := tables.aligned_text(printed, region, words)):
+        return make("table", text)
+    if kind == "list" or (kind == "paragraph" and marked):
         return make("list", list_text(printed, lines, words))
     if kind == "table" and (text := tables.table_text(runs, region, words)):
-        return make("table", text)
-    if kind == "paragraph" and (text := tables.aligned_text(printed, region, words)):
         return make("table", text)
     if kind in ("table", "picture", "formula"):
         return make("paragraph" if kind == "table" else kind, "\n".join(lines))

@@ -517,6 +517,33 @@ def test_code_with_comments_in_chinese_and_marks_of_cut_lines_keeps_its_lines(
     assert PdfLoader().verify_blocks(tmp_path / "a.pdf", facts.text, facts.blocks) == {}
 
 
+def test_chinese_in_braces_is_code_and_beside_a_url_cut_in_its_line_it_is_not(
+    tmp_path: Path,
+) -> None:
+    document = pymupdf.open()
+    page = document.new_page()
+    lines = [
+        [("cour", "\\setup{"), ("china-s", "")],
+        [("cour", "title={"), ("china-s", "论动体的电动力学"), ("cour", "},")],
+        [("cour", "author={Einstein} }"), ("china-s", "")],
+        [],
+        [("china-s", "更多资料请参见官方网站的说明，网址是 https:"), ("cour", "")],
+        [("cour", "//tug.org/texlive/acquire.html"), ("china-s", "里面有获得软件的方法。")],
+        [],
+        [("cour", "draw(p); //"), ("china-s", "方法"), ("cour", "1 of 2: "), ("china-s", "隐藏")],
+    ]
+    for number, pieces in enumerate(lines):
+        x = 50.0
+        for font, text in pieces:
+            page.insert_text((x, 90 + 12 * number), text, fontname=font, fontsize=9)
+            x += pymupdf.get_text_length(text, fontname=font, fontsize=9)
+    document.save(tmp_path / "a.pdf")
+    facts = PdfLoader(profile="fast").load(tmp_path / "a.pdf", "a.pdf")
+    assert [block.kind for block in facts.blocks] == ["code", "paragraph", "code"]
+    assert "title={论动体的电动力学},\n" in facts.text
+    assert "https://tug.org/texlive/acquire.html" in facts.text
+
+
 def test_latin_letters_among_chinese_stand_a_space_apart_on_both_sides(tmp_path: Path) -> None:
     document = pymupdf.open()
     page = document.new_page()
@@ -560,6 +587,47 @@ def test_regions_of_code_below_each_other_are_one_block() -> None:
     assert [block.kind for block in blocks] == ["code", "paragraph", "code"] and not warnings
     assert blocks[0].text == "```\n$ cd /srv\n$ rag init\n```"
     assert blocks[0].bbox == (8, 9, 200, 29)
+    # the layout model takes a part of a signature for a heading
+    regions[1:3] = [Region(places[1], "section-header"), Region(places[2], "section-header")]
+    blocks, _ = page_blocks(1, runs, regions)
+    assert [block.kind for block in blocks] == ["code", "heading", "code"]
+
+
+def test_a_monospaced_term_and_the_explanation_below_it_are_one_text() -> None:
+    def line(text: str, x: float, y: float, *, mono: bool = False) -> Run:
+        chars = (Char(c, x + 5 * i, y, x + 5 + 5 * i, y + 8) for i, c in enumerate(text))
+        return Run(tuple(chars), 0, 9, mono, False, True)
+
+    def texts(left: float, top: float, label: str) -> list[str]:
+        term = line("-l logfile", 10, 10, mono=True)
+        below = line("Use it rather than stderr for all messages.", left, top)
+        places = ((8, 9, 80, 19), (left - 1, top - 1, 260, top + 9))
+        regions = [Region(places[0], label), Region(places[1], "text")]
+        return [block.text for block in page_blocks(1, [term, below], regions)[0]]
+
+    joined = ["-l logfile Use it rather than stderr for all messages."]
+    assert texts(40, 20, "text") == texts(40, 20, "section-header") == joined
+    # far below it, or at its left edge, is another text
+    assert len(texts(40, 28, "text")) == len(texts(10, 20, "text")) == 2
+
+
+def test_rows_of_cells_that_the_model_takes_for_an_entry_of_a_list_are_a_table() -> None:
+    def line(text: str, x: float, y: float) -> Run:
+        chars = (Char(c, x + 5 * i, y, x + 5 + 5 * i, y + 8) for i, c in enumerate(text))
+        return Run(tuple(chars), 0, 9, False, False, True)
+
+    rows = (("bfseries", "bold"), ("itshape", "italic"), ("scshape", "small"))
+    runs = [
+        line(text, 10 + 100 * column, 10 + 12 * row)
+        for row, cells in enumerate(rows)
+        for column, text in enumerate(cells)
+    ]
+    (block,), _ = page_blocks(1, runs, [Region((8, 8, 200, 44), "list-item")])
+    assert block.kind == "table"
+    assert block.text.endswith("| itshape | italic |\n| scshape | small |")
+    marked = [line(f"{1 + row}.", 2, 10 + 12 * row) for row in range(3)]
+    (block,), _ = page_blocks(1, [*marked, *runs], [Region((0, 8, 200, 44), "list-item")])
+    assert block.kind == "list"
 
 
 def test_a_blank_line_keeps_code_one_block_with_its_indentation() -> None:

@@ -1,12 +1,13 @@
-"""What the glyphs of TeX's bitmap fonts mean and how large they are: the PDF says neither that nor
-the fonts' names.
+"""What the PDF does not say about its fonts: which are monospaced, and what the glyphs of TeX's
+bitmap fonts mean and how large they are.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from itertools import chain
+from itertools import chain, pairwise
+from math import dist
 from typing import Any
 
 from rag_platform.loaders.pdf.opening import load_pymupdf
@@ -23,7 +24,8 @@ BULLET_CODE = "\x88"  # in TeX's encoding TS1, a font of symbols
 _TS1 = str.maketrans(dict(zip(f"{BULLET_CODE}\x84\x85\x87\x89\x97", "•†‡‰℃™", strict=True)))
 _OTHER_ENCODING = re.compile("[\x0b-\x0f]")  # ligatures in the encoding OT1, no letters in T1
 _WORD = re.compile("[a-z]{4}")  # not in the symbols of a formula
-_NARROW, _WIDE = frozenset("fijlrt"), frozenset("mw")
+_NARROW = frozenset("ijl")  # letters that in other fonts are half as wide as most
+_MIN_LETTERS = 4  # different ones that show the widths of a font, at least
 _SAME_WIDTH = 0.02  # ems by which the letters of a monospaced font may differ
 TALLEST = 0.7  # ems from the baseline to the top of the tallest letters, such as `b` and `T`
 MAX_HEIGHT = 2.0  # font sizes; no glyph of a font with a true size is taller
@@ -54,8 +56,8 @@ def correct_dot_fonts(page: Any, blocks: Sequence[dict[str, Any]]) -> None:
 
 def read_bitmap_fonts(page: Any, blocks: Sequence[dict[str, Any]]) -> None:
     """Decodes the ligatures, quotation marks and dashes of the bitmap fonts with words in the
-    blocks of `extractRAWDICT`, and flags the monospaced ones; decodes the bullets and other symbols
-    of those without letters, and the digits of those measured in dots.
+    blocks of `extractRAWDICT`, the bullets and other symbols of those without letters, and the
+    digits of those measured in dots.
     """
     for spans in _group_fonts(page, blocks).values():
         text = _text(spans)
@@ -67,9 +69,6 @@ def read_bitmap_fonts(page: Any, blocks: Sequence[dict[str, Any]]) -> None:
         if not words and any(map(str.isalpha, text)):
             continue
         encoding = _T1 if words else _TS1
-        if words and _is_monospaced(spans):
-            for span in spans:
-                span["flags"] |= load_pymupdf().TEXT_FONT_MONOSPACED
         if text.translate(encoding) != text and not _OTHER_ENCODING.search(text):
             for span in spans:
                 split_letters(span, encoding)
@@ -95,12 +94,31 @@ def _text(spans: Sequence[dict[str, Any]]) -> str:
     return " ".join("".join(char["c"] for char in span["chars"]) for span in spans)
 
 
+def flag_monospaced(blocks: Sequence[dict[str, Any]]) -> None:
+    """Flags the monospaced fonts of the blocks of `extractRAWDICT`, by the steps from each letter
+    to the next; many files flag none, and a font may have any name.
+    """
+    flag = load_pymupdf().TEXT_FONT_MONOSPACED
+    fonts: dict[str, list[dict[str, Any]]] = {}
+    for span in _list_spans(blocks):
+        if not span["flags"] & flag:
+            fonts.setdefault(span["font"], []).append(span)
+    for spans in fonts.values():
+        if _is_monospaced(spans):
+            for span in spans:
+                span["flags"] |= flag
+
+
 def _is_monospaced(spans: Sequence[dict[str, Any]]) -> bool:
-    """True if narrow letters are as wide as wide ones."""
+    """True if all small letters, narrow ones among them, are equally wide."""
     widths: dict[str, float] = {}
     for span in spans:
-        for char in span["chars"]:
-            widths[char["c"]] = (char["bbox"][2] - char["bbox"][0]) / span["size"]
-    narrow = [widths[letter] for letter in _NARROW & widths.keys()]
-    wide = [widths[letter] for letter in _WIDE & widths.keys()]
-    return bool(narrow and wide) and max(wide) - min(narrow) < _SAME_WIDTH
+        for char, after in pairwise(span["chars"]):
+            if "a" <= (letter := char["c"]) <= "z":
+                step = dist(char["origin"], after["origin"]) / (span["size"] or 1.0)
+                widths[letter] = min(step, widths.get(letter, step))
+    return (
+        len(widths) >= _MIN_LETTERS
+        and not _NARROW.isdisjoint(widths)
+        and 0 < max(widths.values()) < min(widths.values()) + _SAME_WIDTH
+    )

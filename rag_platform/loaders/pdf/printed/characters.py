@@ -13,7 +13,11 @@ from rag_platform.ir import HiddenText
 from rag_platform.loaders.pdf.opening import load_pymupdf, unrotate
 from rag_platform.loaders.pdf.printed import bidi
 from rag_platform.loaders.pdf.printed.accents import place_accents
-from rag_platform.loaders.pdf.printed.bitmap_fonts import correct_dot_fonts, read_bitmap_fonts
+from rag_platform.loaders.pdf.printed.bitmap_fonts import (
+    correct_dot_fonts,
+    flag_monospaced,
+    read_bitmap_fonts,
+)
 from rag_platform.loaders.pdf.printed.forms import write_fields, write_marks
 from rag_platform.loaders.pdf.printed.hidden_text import split_hidden
 from rag_platform.loaders.pdf.printed.lines import (
@@ -34,7 +38,7 @@ MONOSPACED = re.compile(
     re.IGNORECASE,
 )
 # begins a comment or string, in which code may have Chinese, set in a font of its own
-_COMMENT = re.compile(r"#|//|/\*|<!--|--\s|;|%|[\"'“‘]")
+_COMMENT = re.compile(r"#|//(?![A-Za-z\d])|/\*|<!--|--\s|;|%|[\"'“‘]")
 # letters of scripts with spaces; MuPDF inserts no space after them, as after any above U+0700
 _GAPPED = re.compile(r"[\u0700-\u0dff\u0f00-\u0fff\u10a0-\u177f\u1800-\u1fff\ua640-\ud7ff]")
 # the same before a Latin letter, where MuPDF inserts no space after Chinese either
@@ -184,6 +188,7 @@ def _read_blocks(page: Any) -> tuple[list[dict[str, Any]], int]:
         for block, at in empty:
             block["lines"][at] = by_number[block["number"]]["lines"][at]
     correct_dot_fonts(page, blocks)
+    flag_monospaced(blocks)
     return list(blocks), flags
 
 
@@ -264,7 +269,8 @@ def is_line_number(text: str, size: float, line: float) -> bool:
 
 def _is_code(spans: Sequence[tuple[str, bool, float]]) -> bool:
     """True for a monospaced line. It may begin with its line number or begin and end with symbols
-    in another font, for example where it was wrapped, and have Chinese in a comment or string.
+    in another font, for example where it was wrapped, and have Chinese in a comment, a string or
+    braces.
     """
     (first, mono, size), *rest = spans
     if not mono and first.strip()[0] in BULLETS:
@@ -275,7 +281,8 @@ def _is_code(spans: Sequence[tuple[str, bool, float]]) -> bool:
     for text, mono, _ in spans:
         if any(map(str.isalnum, text)):
             has_text = True
-            if not (mono or (is_cjk(text.strip()[0]) and _COMMENT.search(before))):
+            quoted = _COMMENT.search(before) or before.count("{") > before.count("}")
+            if not (mono or (is_cjk(text.strip()[0]) and quoted)):
                 return False
         before += text
     return has_text or spans[0][1]

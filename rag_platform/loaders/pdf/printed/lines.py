@@ -320,13 +320,13 @@ def _ends_unfinished(text: str) -> bool:
 
 
 def _is_cut_url(text: str, line: str) -> bool:
-    """True if the last word is a URL that the next line continues: cut behind `//`, or at a dot or
-    slash with the closing bracket, or another mark of a URL, in the next word.
+    """True if the last word is a URL that the next line continues: cut before or behind `//`, or at
+    a dot or slash with the closing bracket, or another mark of a URL, in the next word.
     """
     if text[-1] not in "./" and line[0] not in "/?#&=":
         return False
     word, rest = _last_word(text), re.split(r"[^!-~]", line)[0]
-    return "://" in word and (
+    return "://" in word + line[:2] and (
         word.endswith("://")
         or (_URL_MARK.search(rest) is not None and not _ABBREVIATION.fullmatch(rest))
         or any(

@@ -90,6 +90,28 @@ def test_a_bitmap_font_whose_letters_are_equally_wide_is_code(tmp_path: Path) ->
         assert [b.kind for b in PdfLoader(profile="fast").load(path, "c.pdf").blocks] == [kind]
 
 
+def test_an_outline_font_whose_letters_are_equally_wide_is_code_whatever_its_name(
+    tmp_path: Path,
+) -> None:
+    for narrow, kind in ((600, "code"), (250, "paragraph")):
+        with pymupdf.open() as document:
+            page = document.new_page()
+            page.insert_text((72, 72), "while (low) {", fontname="helv", fontsize=10)
+            page.insert_text((72, 84), "    mail = 1", fontname="helv", fontsize=10)
+            font = page.get_fonts()[0][0]
+            widths = [narrow if chr(code) in "fijlrt" else 600 for code in range(32, 127)]
+            for key, value in (
+                ("BaseFont", "/ABCDEF+Iosevka"),
+                ("FirstChar", "32"),
+                ("LastChar", "126"),
+                ("Widths", f"[{' '.join(map(str, widths))}]"),
+            ):
+                document.xref_set_key(font, key, value)
+            document.save(tmp_path / "a.pdf")
+        facts = PdfLoader(profile="fast").load(tmp_path / "a.pdf", "a.pdf")
+        assert {block.kind for block in facts.blocks} == {kind}
+
+
 def test_a_font_measured_in_dots_is_read_with_its_digits(tmp_path: Path) -> None:
     path = write_bitmap_font(tmp_path / "dots.pdf", [b"updated", b"1998"], 30, 60, in_dots=True)
     facts = PdfLoader(profile="fast").load(path, "dots.pdf")

@@ -127,6 +127,7 @@ def test_a_url_cut_at_a_line_end_is_whole_again():
         == "RODBC (https://CRAN.R-project.org/package=RODBC) or (https://www.ibm.com);"
     )
     assert flow_lines(["https://a.org/x", "/y-", "z is"]) == "https://a.org/x/y-z is"
+    assert flow_lines(["参见 https:", "//a.org/x 页"]) == "参见 https://a.org/x 页"
     # what follows is a sentence of its own
     assert flow_lines(["see http://x.org/", "i.e. the page"]) == "see http://x.org/ i.e. the page"
     apart = ["see https://a.org/", "and https://b.org.", "The site (https://c.org)", "(new)"]
