@@ -10,7 +10,7 @@ from pathlib import PurePosixPath
 from typing import ClassVar, NamedTuple, Protocol
 
 from rag_platform.errors import DocumentError
-from rag_platform.ir import Block, Facts, HiddenText, MediaRef, ParseSummary
+from rag_platform.ir import JOINT, Block, Facts, HiddenText, MediaRef, ParseSummary
 from rag_platform.loaders.decoding import Decoded
 
 # titles that programs give to documents without one
@@ -131,7 +131,7 @@ def image_refs(
             image.start,
             image.end,
             order=order,
-            heading_path=" / ".join(title for _, title in path),
+            heading_path=JOINT.join(title for _, title in path),
             context_hint=" ".join(image.alt.split())[:200],
         )
 

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, NamedTuple
 
 from rag_platform.errors import DocumentError
-from rag_platform.ir import Block, Box, Facts, MediaRef
+from rag_platform.ir import JOINT, Block, Box, Facts, MediaRef
 from rag_platform.loaders.decoding import Decoded, is_pdf
 from rag_platform.loaders.numerals import NUMBER, PAGE_WORDS, without_page_number
 from rag_platform.loaders.parts import PLACEHOLDER, Engine, make_facts
@@ -283,7 +283,7 @@ def _media(pages: Sequence[PageFacts], text: str, blocks: Sequence[Block]) -> tu
                     page=page.page,
                     bbox=image.bbox,
                     order=len(refs),
-                    heading_path=" > ".join(block.title for block in headings),
+                    heading_path=JOINT.join(block.title for block in headings),
                     context_hint=text[near.start : near.end][:300] if near else "",
                 )
             )

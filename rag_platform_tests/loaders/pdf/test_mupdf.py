@@ -119,7 +119,7 @@ def test_chinese_lines_are_joined_without_a_space(datasheet):
 
 
 def test_pictures_are_references_with_their_place_and_caption(datasheet):
-    assert [(m.page, m.heading_path.split(" > ")[-1], m.context_hint) for m in datasheet.media] == [
+    assert [(m.page, m.heading_path.split(" / ")[-1], m.context_hint) for m in datasheet.media] == [
         (1, "1 Overview", "Figure 1: modules of a line, from infeed to chute"),
         (3, "3 Use in cold stores", "Figure 2: power drawn by a PX-40 at four loads"),
     ]
