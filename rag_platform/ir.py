@@ -465,7 +465,7 @@ class Hit:
     @property
     def readable(self) -> str:
         """Its text, then what models read in its pictures."""
-        return "\n".join(filter(None, (self.chunk_text, self.picture_text)))
+        return "\n\n".join(filter(None, (self.chunk_text, self.picture_text)))
 
 
 @dataclass(frozen=True, slots=True)

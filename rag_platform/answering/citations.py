@@ -119,7 +119,9 @@ def check_answer(text: str, evidence: Sequence[Hit]) -> Cited:
         if reason:
             unsupported.append(Unsupported(claim.text, reason))
         for number in claim.marks:
-            if (span := find_span(claim.text, evidence[number - 1].chunk_text)) is not None:
+            hit = evidence[number - 1]
+            span = find_span(claim.text, hit.readable)
+            if span is not None and span[1] <= len(hit.chunk_text):  # else it stands in a picture
                 spans[number].append(span)
     if unsupported:
         first = unsupported[0]

@@ -106,7 +106,8 @@ def compose(
         if not context and not hits:
             kind = "filtered" if all(it.matched_count == 0 for it in found) else "nothing"
         if is_picture and states.decide(written.confidence, phrased=phrased) == "answered":
-            kind, hits = "pictures", [hit for hit in hits if not hit.chunk_text]
+            kind = "pictures"
+            hits = [hit for hit in hits if hit.picture_text and not hit.chunk_text]
     warning = "the nearest passages could not be listed (%s); the hits hold them"
     with q.attempt("generation", warning, span=span):
         reason = error["message"] if error is not None else ""

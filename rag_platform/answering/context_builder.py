@@ -11,7 +11,7 @@ import re
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache, partial
+from functools import cache
 from types import MappingProxyType
 
 from rag_platform.answering.constants import (
@@ -67,9 +67,11 @@ def select(
     vectors: Callable[[Sequence[Hit]], Vectors] | None = None,
     *,
     count: Callable[[str], int] | None = None,
+    pictures: bool = True,
 ) -> Evidence:
     """The evidence within `config.max_tokens` and `config.max_chunks`; `catalogs`, by namespace,
-    provide parents and neighbours.
+    provide parents and neighbours. Without `pictures`, for answerers that only quote, what models
+    read in pictures is left out.
 
     Hits are taken best first, a child as its parent where that fits. A hit that does not fit is
     skipped, and later, shorter ones may still be taken; only the first one taken may be cut
@@ -92,11 +94,13 @@ def select(
             return sum(size(hit, n, _overlap_before(hits, n)) for n, hit in enumerate(hits, 1))
         return counted(render_passages(hits, config.format))
 
-    context = _Context(config, size)
+    if not pictures:
+        hits = list(map(_without_pictures, hits))
+    context = _Context(config, size, pictures)
     texts = [_complete_table(hit, catalogs) for hit in hits if hit.readable.strip()]
     context.repeated = len(hits) - len(texts)
     rows = vectors(texts) if vectors is not None and texts else None
-    parents = _parents(texts, catalogs) if config.mode == "parent" else {}
+    parents = _parents(texts, catalogs, pictures=pictures) if config.mode == "parent" else {}
     for i in _order(texts, rows, config.mmr_lambda):
         context.take(texts[i], parents.get(texts[i].chunk_id), None if rows is None else rows[i])
     if config.mode == "neighbours":
@@ -116,12 +120,15 @@ def select(
     )
 
 
-def select_plainly(hits: Sequence[Hit], config: ContextConfig) -> Evidence:
+def select_plainly(
+    hits: Sequence[Hit], config: ContextConfig, *, pictures: bool = True
+) -> Evidence:
     """The fallback of `select`, without parents, neighbours and tokenizer; the first hits unchanged
     where that fails as well.
     """
     with faults.Attempt("stage.context"):
-        return select(hits, config.model_copy(update={"mode": "chunk", "tokenizer": "estimate"}))
+        plain = config.model_copy(update={"mode": "chunk", "tokenizer": "estimate"})
+        return select(hits, plain, pictures=pictures)
     chosen: list[Hit] = []
     tokens = 0
     for hit in hits[: config.max_chunks]:
@@ -147,18 +154,20 @@ def _order(hits: Sequence[Hit], rows: Vectors | None, mmr_lambda: float) -> Iter
     return hydration.diversify(min_max([hit.score for hit in hits]), alike, mmr_lambda)
 
 
-def _parents(hits: Sequence[Hit], catalogs: Catalogs) -> dict[str, Hit]:
+def _parents(hits: Sequence[Hit], catalogs: Catalogs, *, pictures: bool) -> dict[str, Hit]:
     """Child chunk_id to its parent as a hit, for children whose text is part of their parent's;
     that of an edited child is not.
     """
     found: dict[str, Hit] = {}
     for namespace in {hit.namespace for hit in hits if hit.parent_id and hit.namespace in catalogs}:
         children = [hit for hit in hits if hit.parent_id and hit.namespace == namespace]
-        chunks = catalogs[namespace].chunks(dict.fromkeys(hit.parent_id for hit in children))
+        catalog = catalogs[namespace]
+        chunks = catalog.chunks(dict.fromkeys(hit.parent_id for hit in children))
         for hit in children:
             chunk = chunks.get(hit.parent_id)
             if chunk is not None and hit.chunk_text and hit.chunk_text in chunk.chunk_text:
-                found[hit.chunk_id] = _complete_table(of_chunk(hit, chunk), catalogs)
+                parent = of_chunk(hit, chunk, catalog if pictures else None)
+                found[hit.chunk_id] = _complete_table(parent, catalogs)
     return found
 
 
@@ -199,8 +208,9 @@ class _Context:
 
     config: ContextConfig
     size: Callable[[Hit, int, int], int]  # tokens of a block: hit, number, first character shown
+    pictures: bool
     places: list[_Place] = field(default_factory=list)
-    texts: set[str] = field(default_factory=set)
+    texts: set[tuple[bool, str]] = field(default_factory=set)  # as of `_text_of`
     tokens: int = 0
     repeated: int = 0
     dropped: int = 0
@@ -222,7 +232,7 @@ class _Context:
         taken = not full and (
             (parent is not None and self._add(parent, row))
             or self._add(hit, row)
-            or (bool(hit.chunk_text) and self._add(replace(hit, picture_text=""), row))
+            or (bool(self.places and hit.chunk_text) and self._add(_without_pictures(hit), row))
         )
         if not (taken or (not full and not self.places and self._add_cut(hit, row))):
             self.dropped += 1
@@ -241,17 +251,17 @@ class _Context:
             chunks,
             key=lambda chunk: (abs(chunk.chunk_index - centre.hit.chunk_index), chunk.chunk_index),
         ):
-            neighbour = of_chunk(centre.hit, chunk)
+            neighbour = of_chunk(centre.hit, chunk, catalog if self.pictures else None)
             if (
                 chunk.section_id == section
                 and chunk.chunk_type != "parent"
-                and chunk.chunk_text.strip()
+                and neighbour.readable.strip()
                 and not self._repeats(neighbour, None)
             ):
                 self._add(_complete_table(neighbour, catalogs), None, centre.anchor)
 
     def _repeats(self, hit: Hit, row: Vectors | None) -> bool:
-        if hydration.normalise_blanks(hit.readable) in self.texts or any(
+        if _text_of(hit) in self.texts or any(
             hit.chunk_id == place.hit.chunk_id for place in self.places
         ):
             return True
@@ -259,7 +269,9 @@ class _Context:
 
     def _is_similar(self, hit: Hit, row: Vectors | None, place: _Place) -> bool:
         threshold = self.config.dedupe_threshold
-        if threshold and hydration.adds_nothing(hit.readable, place.hit.readable, threshold):
+        # a text is no repetition of what was read in a picture, which cannot be quoted
+        other = place.hit.chunk_text if hit.chunk_text else place.hit.readable
+        if threshold and hydration.adds_nothing(hit.readable, other, threshold):
             return True
         if (
             row is None
@@ -269,9 +281,9 @@ class _Context:
         ):
             return False
         # keep a translation, which serves other readers
-        if is_wide(hit.readable) != is_wide(place.hit.readable):
+        if is_wide(hit.readable) != is_wide(other):
             return False
-        return hydration.says_no_less(hit.readable, place.hit.readable)
+        return hydration.says_no_less(hit.readable, other)
 
     def _add(self, hit: Hit, row: Vectors | None, anchor: int | None = None) -> bool:
         """Add a passage; False where it does not fit."""
@@ -279,20 +291,30 @@ class _Context:
         if self.tokens + size > self.config.max_tokens:
             return False
         self.places.append(_Place(hit, len(self.places) if anchor is None else anchor, row))
-        self.texts.add(hydration.normalise_blanks(hit.readable))
+        self.texts.add(_text_of(hit))
         self.tokens += size
         return True
 
     def _add_cut(self, hit: Hit, row: Vectors | None) -> bool:
-        """Add a passage cut to the budget; False where nothing of it fits."""
+        """Add a passage cut to the budget, first what was read in its pictures; False where nothing
+        of it fits.
+        """
+
+        def fits(hit: Hit) -> bool:
+            return self.size(hit, 1, 0) <= self.config.max_tokens
+
+        def cut(text: str) -> Hit:
+            if in_picture:
+                return replace(hit, picture_text=text)
+            return replace(hit, chunk_text=text, picture_text="")
+
         whole = self.size(hit, 1, 0)
-        cut = partial(_with_text, hit)
+        in_picture = not hit.chunk_text or fits(_without_pictures(hit))
         kept = cut_to_fit(
-            hit.chunk_text or hit.picture_text,
-            lambda text: self.size(cut(text), 1, 0) <= self.config.max_tokens,
+            hit.picture_text if in_picture else hit.chunk_text, lambda text: fits(cut(text))
         )
         change = f"from {whole} to at most {self.config.max_tokens} tokens (context.max_tokens)"
-        if not kept.strip():
+        if not cut(kept).readable.strip():
             self.warnings.append(
                 f"{hit.chunk_id} was left out: nothing of it could be cut {change} without cutting"
                 " a table row or code fence"
@@ -348,11 +370,13 @@ class _Context:
                 place.anchor = anchor
 
 
-def _with_text(hit: Hit, text: str) -> Hit:
-    """The hit with this text alone, which stands in a picture if the hit has no other."""
-    if hit.chunk_text:
-        return replace(hit, chunk_text=text, picture_text="")
-    return replace(hit, picture_text=text)
+def _without_pictures(hit: Hit) -> Hit:
+    return replace(hit, picture_text="")
+
+
+def _text_of(hit: Hit) -> tuple[bool, str]:
+    """Whether it has a text that can be quoted, and all that it says."""
+    return bool(hit.chunk_text), hydration.normalise_blanks(hit.readable)
 
 
 def _document(hit: Hit) -> tuple[str, ...]:
@@ -449,12 +473,11 @@ def render_passages(hits: Sequence[Hit], format: str = "markdown") -> str:
 def render_block(hit: Hit, number: int, format: str = "markdown", *, since: int = 0) -> str:
     """The block of one hit, with its text from character `since` on."""
     pictures = show_picture(hit.asset_ids, hit.picture_text) if hit.picture_text else ""
-    text = "\n\n".join(filter(None, (hit.chunk_text[since:].strip("\n"), pictures)))
+    text = hit.chunk_text[since:].strip("\n")
     if hit.table_head and not since:
         text = f"{hit.table_head}\n{format_rule(len(cells(hit.table_head)))}\n{text}"
+    text = "\n\n".join(_close_fence(part) for part in (text, pictures) if part)
     text = escape_tags(text, "passage")
-    if fence := open_fence(text):
-        text = f"{text}\n{fence}"
     fields = {
         "source": hit.source_uri,
         "section": format_section(hit.section_path),
@@ -472,6 +495,10 @@ def render_block(hit: Hit, number: int, format: str = "markdown", *, since: int 
     head = f"[{number}] {', '.join(shown.values())}".rstrip()
     margin = "> " if format == "markdown" else "    "
     return "\n".join([head, *(f"{margin}{line}".rstrip() for line in text.splitlines())])
+
+
+def _close_fence(text: str) -> str:
+    return f"{text}\n{fence}" if (fence := open_fence(text)) else text
 
 
 def _overlap_before(hits: Sequence[Hit], number: int) -> int:

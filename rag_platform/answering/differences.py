@@ -89,8 +89,8 @@ def find_difference(sentence: str, passages: Sequence[Hit]) -> str:
     """Why passages that share the words of a sentence still do not support it; empty where no
     reason is found.
     """
-    text = "\n\n".join(hit.chunk_text for hit in passages)
-    if any(is_quoted(sentence, hit.chunk_text) for hit in passages):
+    text = "\n\n".join(hit.readable for hit in passages)
+    if any(is_quoted(sentence, hit.readable) for hit in passages):
         return ""
     headings = "\n".join(f"{hit.doc_title}\n{hit.section_path}" for hit in passages)
     sentence, text, headings = count_alike(sentence, text, headings)

@@ -33,6 +33,7 @@ from rag_platform.processes import limits
 from rag_platform.processes.limits import Budget, Deadline
 from rag_platform.protocols import Vectors
 from rag_platform.query.analysis import subject_of
+from rag_platform.registry import traits
 from rag_platform.retrieval import fusion
 from rag_platform.retrieval.hydration import select_shown
 from rag_platform.retrieval.library import Lease, Library
@@ -332,13 +333,16 @@ def _build_context(q: Question, found: list[Found], hits: list[Hit]) -> list[Hit
         max_tokens=config.max_tokens,
     ) as span:
         chosen = None
+        # a language model may answer from what was read in pictures, which is no quote
+        reads = traits("answerer", found[0].strategy.answerer.provider).uses_llm
+        pictures = reads and limits.MODEL not in q.shed
         # parents and neighbours may be unreadable
         with q.attempt("context", "the context was made of the hits alone (%s)", span=span):
             catalogs = {item.lease.namespace: item.lease.release.catalog for item in found}
             if not q.request.context_chunks:
                 lookup = _make_vector_lookup(found)
-                chosen = context_builder.select(hits, config, catalogs, lookup)
-        chosen = chosen or context_builder.select_plainly(hits, config)
+                chosen = context_builder.select(hits, config, catalogs, lookup, pictures=pictures)
+        chosen = chosen or context_builder.select_plainly(hits, config, pictures=pictures)
         q.warnings += chosen.warnings
         span.set(
             context_k=len(chosen.hits),

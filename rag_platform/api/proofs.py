@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, cast
 
 from rag_platform.answering.citations import (
@@ -287,7 +287,8 @@ def _search(library: Library, sentence: str, names: Sequence[str]) -> list[_Cite
         answer=False,
         infer=False,
     )
-    hits = ask(library, request).hits
+    # what a model read in a picture proves nothing
+    hits = [replace(hit, picture_text="") for hit in ask(library, request).hits]
     enough = [hit for hit in hits if _is_clear(sentence, hit)]
     enough.sort(key=lambda hit: bool(_find_difference(sentence, [_CitedChunk("", "current", hit)])))
     return [

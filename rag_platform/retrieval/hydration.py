@@ -39,8 +39,9 @@ def with_picture_texts(hits: Sequence[Hit], catalog: CatalogReader) -> list[Hit]
 
 
 def read_pictures(hit: Hit | Chunk, catalog: CatalogReader) -> str:
-    """The text recognised in the pictures of a hit or chunk, and their captions."""
-    texts = catalog.media_texts(hit.version_id, hit.asset_ids) if hit.asset_ids else ()
+    """The text recognised in the pictures of a hit or chunk, and their captions, in its order."""
+    texts = catalog.media_texts(hit.version_id, hit.asset_ids) if hit.asset_ids else []
+    texts.sort(key=lambda text: hit.asset_ids.index(text.asset_id))
     return "\n".join(part for text in texts for part in (text.ocr_text, text.caption) if part)
 
 
@@ -140,8 +141,10 @@ def hit_of(candidate: Candidate, row: HitRow, *, rank: int, namespace: str = "")
     )
 
 
-def of_chunk(hit: Hit, chunk: Chunk) -> Hit:
-    """A hit of another chunk of the same version, with the rank, score and source of this hit."""
+def of_chunk(hit: Hit, chunk: Chunk, pictures: CatalogReader | None = None) -> Hit:
+    """A hit of another chunk of the same version, with the rank, score and source of this hit, and
+    what was read in its pictures where a catalog provides it.
+    """
     return replace(
         hit,
         chunk_id=chunk.chunk_id,
@@ -152,7 +155,7 @@ def of_chunk(hit: Hit, chunk: Chunk) -> Hit:
         line_range=_range(chunk.line_start, chunk.line_end),
         asset_ids=chunk.asset_ids,
         locator=chunk.locator,
-        picture_text="",
+        picture_text=read_pictures(chunk, pictures) if pictures is not None else "",
         edited_from=chunk.edited_from,
         parent_id=chunk.parent_id,
     )

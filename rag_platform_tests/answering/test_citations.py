@@ -21,7 +21,7 @@ from rag_platform.answering.groundedness import find_span, is_quoted, says_somet
 from rag_platform.ir import Hit
 
 
-def hit(rank: int, text: str, section: str = "") -> Hit:
+def hit(rank: int, text: str, section: str = "", picture: str = "") -> Hit:
     return Hit(
         rank,
         f"c{rank}",
@@ -35,6 +35,7 @@ def hit(rank: int, text: str, section: str = "") -> Hit:
         section,
         rank,
         text,
+        picture_text=picture,
     )
 
 
@@ -137,6 +138,20 @@ def test_a_sentence_without_a_mark_gets_that_of_its_passage() -> None:
     assert found.warnings == (
         "2 sentences without a mark were given that of the passage it rests on",
     )
+
+
+def test_what_stands_in_a_picture_is_compared_and_is_no_quote_of_the_text() -> None:
+    gate = hit(
+        1, "The plan of the gate is here.", picture="The gate is not locked. It is made of oak."
+    )
+    for answer, text in (
+        ("The gate is not locked.", ""),
+        ("The plan of the gate is here.", "The plan of the gate is here."),
+    ):
+        (cited,) = check_answer(f"{answer} [1]", [gate]).citations
+        assert [cited.text[slice(*span)] for span in cited.spans] == [text][: bool(text)]
+    (wrong,) = check_answer("The gate is locked. [1]", [gate]).unsupported
+    assert wrong.reason.startswith("it lacks the negation")
 
 
 def test_an_answer_in_another_language_is_held_to_numbers_and_names() -> None:

@@ -14,7 +14,7 @@ from rag_platform.answering.engine import answer
 from rag_platform.config.query import ContextConfig
 from rag_platform.indexes.catalog import CatalogReader
 from rag_platform.indexes.catalog_tables import CatalogWriter, Entry
-from rag_platform.ir import Chunk, Document, Hit, QueryRequest, Version
+from rag_platform.ir import Chunk, Document, Hit, MediaText, QueryRequest, Version
 from rag_platform.observability import trace_reader
 from rag_platform.protocols import Vectors
 from rag_platform.retrieval.library import Library
@@ -58,6 +58,45 @@ def ids(found: Evidence) -> list[str]:
 
 
 PLAIN = ContextConfig(format="plain")  # a block costs two words more than its text: `[1] docs/d.md`
+
+
+# --- pictures -----------------------------------------------------------------------------------
+
+
+def read(n: int, picture: str, text: str = "") -> Hit:
+    return dataclasses.replace(hit(n, text), picture_text=picture, asset_ids=("p",))
+
+
+def test_a_text_is_no_repetition_of_a_picture() -> None:
+    for picture in (read(1, LONG), read(1, LONG, "See the picture.")):
+        assert ids(select([picture, hit(2, LONG)], PLAIN)) == ["c1", "c2"]
+    assert ids(select([hit(1, LONG), read(2, LONG)], PLAIN)) == ["c1"]
+    assert ids(select([read(1, LONG), read(2, LONG)], PLAIN)) == ["c1"]
+    assert ids(select([read(1, LONG), hit(2, LONG)], PLAIN, pictures=False)) == ["c2"]
+
+
+def test_what_was_read_in_a_picture_is_cut_before_the_text() -> None:
+    first = read(1, "One two. Three four. Five six.", "Look here.")
+    config = ContextConfig(format="plain", max_tokens=13)
+    found = select([first], config, count=words)
+    (chosen,) = found.hits
+    assert (chosen.chunk_text, chosen.picture_text) == ("Look here.", "One two.")
+    assert found.warnings == ("c1 was cut from 16 to at most 13 tokens (context.max_tokens)",)
+    tight = ContextConfig(format="plain", max_tokens=9)
+    assert select([first], tight, count=words).hits[0].readable == "Look here."
+    later = select([hit(2, "One two three."), first], tight, count=words)
+    assert [it.readable for it in later.hits] == ["One two three.", "Look here."]
+
+
+def test_a_picture_stands_outside_of_a_fence_that_its_text_leaves_open() -> None:
+    block = render_block(read(1, "Port 80", "```\nlisten"), 1, "plain")
+    assert block.splitlines()[1:] == [
+        "    ```",
+        "    listen",
+        "    ```",
+        "",
+        "    (picture asset://p) read by a model: Port 80",
+    ]
 
 
 # --- budget -------------------------------------------------------------------------------------
@@ -223,7 +262,9 @@ def catalog(tmp_path: Path) -> CatalogReader:
     return write_catalog(tmp_path, chunks)
 
 
-def write_catalog(tmp_path: Path, chunks: list[Chunk]) -> CatalogReader:
+def write_catalog(
+    tmp_path: Path, chunks: list[Chunk], texts: tuple[MediaText, ...] = ()
+) -> CatalogReader:
     with CatalogWriter(tmp_path / "catalog.sqlite") as writer:
         writer.replace_documents(
             [Document("default", "d", "docs", "docs/d.md", "d.md", live_version="d@1")]
@@ -240,7 +281,8 @@ def write_catalog(tmp_path: Path, chunks: list[Chunk]) -> CatalogReader:
             "markdown",
             "tiny",
         )
-        writer.add_version(version, [], [Entry(item, "h", "h", "ready") for item in chunks], [])
+        entries = [Entry(item, "h", "h", "ready") for item in chunks]
+        writer.add_version(version, [], entries, [], texts)
     return CatalogReader(tmp_path / "catalog.sqlite")
 
 
@@ -255,6 +297,28 @@ def found_in(catalog: CatalogReader, *numbers: int) -> list[Hit]:
         )
         for rank, n in enumerate(numbers, 1)
     ]
+
+
+def test_parents_and_neighbours_come_with_what_was_read_in_their_pictures(tmp_path: Path) -> None:
+    both = ("b", "a")  # the order of the text
+    chunks = [
+        dataclasses.replace(chunk(1, "First. Second.", "A", "parent"), asset_ids=both),
+        dataclasses.replace(chunk(2, "First.", "A", parent="c1"), asset_ids=("b",)),
+        dataclasses.replace(chunk(3, "Second.", "A", parent="c1"), asset_ids=("a",)),
+        chunk(4, "Beside a page.", "B"),
+        dataclasses.replace(chunk(5, "", "B"), asset_ids=("c",)),
+    ]
+    texts = tuple(MediaText(name, ocr_text=f"Read in {name}.") for name in "abc")
+    catalogs = {"default": write_catalog(tmp_path, chunks, texts)}
+    (parent,) = select(found_in(catalogs["default"], 3), ContextConfig(), catalogs).hits
+    assert (parent.chunk_id, parent.picture_text) == ("c1", "Read in b.\nRead in a.")
+    around = ContextConfig(mode="neighbours")
+    beside = found_in(catalogs["default"], 4)
+    assert [it.readable for it in select(beside, around, catalogs).hits] == [
+        "Beside a page.",
+        "Read in c.",
+    ]
+    assert ids(select(beside, around, catalogs, pictures=False)) == ["c4"]
 
 
 def test_two_children_are_their_parent_once(catalog: CatalogReader) -> None:
