@@ -164,9 +164,18 @@ def test_an_answer_from_scans_shows_what_a_model_read(
     assert get_chunk(library, chunk_id)["chunks"][0]["text"] == text
     given = answer(library, QueryRequest("where does it sleep", context_chunks=(chunk_id,)))
     assert " ".join(text.split()) in given.answer_markdown
-    proof = verify_answer(library, "The blue heron sleeps by the old bridge. [1]", [chunk_id])
-    assert proof["sentences"][0]["state"] == "unsupported"
-    assert proof["sentences"][0]["reason"].startswith("it cites a picture")
+    for sources, reason in (
+        ([chunk_id], "it cites a picture"),
+        ([], "no passage of the library clearly bears it out"),
+    ):
+        mark = " [1]" if sources else ""
+        proof = verify_answer(library, f"The blue heron sleeps by the old bridge.{mark}", sources)
+        assert proof["sentences"][0]["state"] == "unsupported"
+        assert proof["sentences"][0]["reason"].startswith(reason)
+    data, _ = fit_query(result, "brief")
+    assert data["results"][0]["citation"]["text"] == (
+        "(picture) read by a model: The blue heron sleeps\nby the old bridge."
+    )
     library.close()
 
 
@@ -183,6 +192,20 @@ def test_a_scan_nearer_than_all_text_is_shown_in_place_of_quotes(
     assert "read by a model: The heron nests in May [1]" in nests.answer_markdown
     eats = answer(library, QueryRequest("what does the blue stork eat?", mode="sparse"))
     assert (eats.state, eats.answer_markdown) == ("answered", "The blue stork eats frogs. [1]")
+    library.close()
+
+
+def test_a_text_is_quoted_although_a_scan_with_its_words_is_nearer(
+    tmp_path: Path, shelves: dict[str, Shelf]
+) -> None:
+    lines = ("The blue heron nests by the", "old bridge from the middle", "of May until September.")
+    text = tmp_path / "birds.md"
+    text.write_text(f"# Notes\n\nFrogs jump.\n\n# Habits\n\n{' '.join(lines)}\n")
+    shelves["on"].ingest(scan(tmp_path / "heron.pdf", printed(*lines)), text, strategy="on")
+    library = shelves["on"].library()
+    result = answer(library, QueryRequest("where does the blue heron nest?", mode="sparse"))
+    assert [hit.filename for hit in result.hits] == ["heron.pdf", "birds.md"]
+    assert (result.state, result.answer_markdown) == ("answered", f"{' '.join(lines)} [1]")
     library.close()
 
 
@@ -220,10 +243,14 @@ def test_a_language_model_reads_what_stands_in_pictures(
     assert "> The stork eats frogs.\n" in shown
     assert "read by a model: The stork nests on roofs\n" in shown
     assert fit_query(stork)[0]["results"][0]["picture_text"] == "The stork nests on roofs"
-    for detail, told in (("full", True), ("brief", False)):
-        data, _ = fit_query(stork, detail, linked=True)
-        assert ("read by a model: The stork nests on roofs" in data["markdown"]) == told
+    told = f"\n> (picture asset://{stork.hits[0].asset_ids[0]}) read by a model: The stork nests on"
+    for detail, linked in (("full", True), ("full", False), ("brief", True)):
+        data, _ = fit_query(stork, detail, linked=linked)
+        assert (told in data["markdown"]) == (detail == "full")
         assert answer_data(data)["results"][0]["picture_text"] == "The stork nests on roofs"
+    chunk = get_chunk(library, stork.hits[0].chunk_id)
+    assert chunk["chunks"][0]["picture_text"] == "The stork nests on roofs"
+    assert told.removeprefix("\n> ") in chunk["markdown"]
     library.close()
 
 

@@ -291,8 +291,8 @@ def section_part(section: Section, counts: Mapping[str, int]) -> SectionPart:
     }
 
 
-def chunk_part(chunk: Chunk, text: str) -> ChunkPart:
-    """The public form of a chunk, with `text` as its text."""
+def chunk_part(chunk: Chunk, text: str, picture_text: str = "") -> ChunkPart:
+    """The public form of a chunk, with `text` as its text, and what was read in its pictures."""
     ranges = ((chunk.page_start, chunk.page_end), (chunk.line_start, chunk.line_end))
     pages, lines = ([first, last or first] if first is not None else [] for first, last in ranges)
     part = {
@@ -302,6 +302,7 @@ def chunk_part(chunk: Chunk, text: str) -> ChunkPart:
         "text": text,
         "asset_ids": list(chunk.asset_ids),
         **optional_fields(
+            picture_text=picture_text,
             page_range=pages,
             printed_pages=find_printed_pages(pages, chunk.locator),
             line_range=lines,

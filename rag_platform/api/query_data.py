@@ -19,7 +19,6 @@ from rag_platform.contract.markdown_views import (
     find_printed_pages,
     format_edited,
     format_place,
-    hit_text,
     list_pictures,
     show_picture,
 )
@@ -130,13 +129,15 @@ def fit_query(
         raise InputError(
             f"unknown detail {detail!r}; known: {', '.join(DETAILS)}", code="unknown_detail"
         )
-    result = _with_picture_texts(result)
+    result = _with_picture_texts(result, brief=detail == "brief")
     numbered = _number_citations(result)
     levels = (_LINKED if linked else _UNLINKED)[detail]
     if linked and detail == "brief":
         result, numbered = abridge(result, numbered, levels[0].text, levels[0].uncited)
     everything = len(result.hits)
-    longest = max((len(hit.chunk_text) for hit in result.hits), default=0)
+    longest = max(
+        (len(it) for hit in result.hits for it in (hit.chunk_text, hit.picture_text)), default=0
+    )
     cited = {citation.chunk_id for citation in result.citations}
 
     @cache
@@ -174,9 +175,15 @@ def fit_query(
     return build(bisect_left(range(last), True, key=lambda level: fits(level, count)), count)
 
 
-def _with_picture_texts(result: QueryResult) -> QueryResult:
-    """The result; the text of pictures is what models read in them, marked as such."""
-    texts = {hit.chunk_id: hit_text(hit) for hit in result.hits if not hit.chunk_text}
+def _with_picture_texts(result: QueryResult, *, brief: bool) -> QueryResult:
+    """The result; the text of pictures is what models read in them, marked as such. With `brief`
+    their URIs, which are beside it, leave it the room.
+    """
+    texts = {
+        hit.chunk_id: show_picture(() if brief else hit.asset_ids, hit.picture_text)
+        for hit in result.hits
+        if not hit.chunk_text
+    }
     if not texts:
         return result
     hits = [
@@ -272,9 +279,7 @@ def _result(hit: Hit, citation: CitationPart, sizes: _Sizes) -> ResultPart:
         "citation": citation,
         "asset_ids": list(hit.asset_ids),
         "asset_uris": [asset_uri(asset_id) for asset_id in hit.asset_ids],
-        **optional_fields(
-            picture_text=shorten(hit.picture_text, sizes.snippet), found_by=hit.found_by
-        ),
+        **optional_fields(picture_text=hit.picture_text[: sizes.text], found_by=hit.found_by),
     }
     return cast(ResultPart, part)
 
@@ -362,8 +367,8 @@ def _query_markdown(
         parts = [answer]
     elif result.state == "nothing_found" or not lists_uncited:
         parts = [say("No passage of this library answers the question.")]
-    found = {hit.chunk_id: hit for hit in result.hits} if linked else None
-    listed = partial(_list_sources, found=found, language=result.language)
+    found = {hit.chunk_id: hit for hit in result.hits}
+    listed = partial(_list_sources, found=found, linked=linked, language=result.language)
     if result.citations:
         marked = [(f"[{c.id}]", c) for c in result.citations]
         parts += [f"**{say(SOURCES)}**", listed(marked, sizes)]
@@ -403,26 +408,27 @@ def _list_sources(
     citations: Sequence[tuple[str, Citation]],
     sizes: _Sizes,
     *,
-    found: Mapping[str, Hit] | None,
+    found: Mapping[str, Hit],
+    linked: bool,
     language: str,
 ) -> str:
     named = [(mark, source_line(citation, language), citation) for mark, citation in citations]
-    if found is not None:  # a client of the server, which reads links
+    if linked:  # a client of the server, which reads links
         lines = []
         for mark, place, c in named:
-            text = _quote(c, sizes.passage) if sizes.passage else c.text
             hit = found.get(c.chunk_id)
+            text = _quote(c, hit, sizes.passage) if sizes.passage else c.text
             shown = list_pictures(hit.asset_ids, text) if hit else ""
-            if hit and hit.picture_text and sizes.passage:
-                read = shorten(hit.picture_text, sizes.snippet)
-                text = f"{text}\n\n{show_picture(hit.asset_ids, read)}"
             lines.append((f"{mark} {_link(place, c)} {shown}".rstrip(), text))
         if not sizes.passage:
             return "\n".join(f"- {line}: {text}".removesuffix(": ") for line, text in lines)
         return "\n\n".join(f"{line}\n{text}" for line, text in lines)
     if not sizes.passage:
         return "\n".join(f"- {mark} {place}" for mark, place, _ in named)
-    return "\n\n".join(f"{mark} {place}\n\n{_quote(c, sizes.passage)}" for mark, place, c in named)
+    return "\n\n".join(
+        f"{mark} {place}\n\n{_quote(c, found.get(c.chunk_id), sizes.passage)}"
+        for mark, place, c in named
+    )
 
 
 def _link(place: str, citation: Citation) -> str:
@@ -431,12 +437,17 @@ def _link(place: str, citation: Citation) -> str:
     return f"[{place}]({chunk_uri(citation.chunk_id)}) {citation.score:.2f}"
 
 
-def _quote(citation: Citation, max_chars: int) -> str:
-    """The shown part of the passage as a Markdown quote."""
+def _quote(citation: Citation, hit: Hit | None, max_chars: int) -> str:
+    """The shown part of the passage as a Markdown quote, then what was read in its pictures."""
     begin = _first_shown(citation, max_chars)
-    shown = f"{'… ' if begin else ''}{citation.text[begin:]}".strip()
-    shown = shown if len(shown) <= max_chars else shown[:max_chars].rstrip() + " …"
+    shown = _cut(f"{'… ' if begin else ''}{citation.text[begin:]}".strip(), max_chars)
+    if hit is not None and hit.picture_text:
+        shown += f"\n\n{show_picture(hit.asset_ids, _cut(hit.picture_text, max_chars))}"
     return "\n".join(f"> {line}".rstrip() for line in shown.splitlines())
+
+
+def _cut(text: str, max_chars: int) -> str:
+    return text if len(text) <= max_chars else text[:max_chars].rstrip() + " …"
 
 
 # --- the structured part for clients of the server, beside the text -------------------------------

@@ -193,8 +193,11 @@ def passage_markdown(data: ChunkData) -> str:
         )
         edited = format_edited(row.get("edited_from", ()))
         lines += [f"{mark}[{where}]({chunk_uri(row['chunk_id'])}) {edited}".rstrip(), ""]
-        pictures = list_pictures(row["asset_ids"], row["text"])
-        lines += [*filter(None, [row["text"], pictures]), ""]
+        text = row["text"]
+        if read := row.get("picture_text"):
+            text += f"\n\n{show_picture(row['asset_ids'], read)}"
+        pictures = list_pictures(row["asset_ids"], text)
+        lines += [*filter(None, [text, pictures]), ""]
     return "\n".join(lines).rstrip()
 
 

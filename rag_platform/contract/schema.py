@@ -57,7 +57,8 @@ class CitationPart(TypedDict):
     text_start: NotRequired[int]  # where `text` begins in the passage, if that was cut before it
     score: float
     namespace: NotRequired[str]  # the collection that has it, if several were searched
-    # [start, end) of the parts of `text` that support the answer; absent: all of it
+    # [start, end) of the parts of `text` that support the answer; absent: all of it, or what models
+    # read in its pictures
     spans: NotRequired[list[list[int]]]
     # the place of the spans, if it is narrower than that of `text`
     quote: NotRequired[QuotePart]
@@ -256,6 +257,7 @@ class ChunkPart(TypedDict):
     chunk_index: int
     section_path: str
     text: str
+    picture_text: NotRequired[str]  # what models read in its pictures, beside its own text
     page_range: NotRequired[list[int]]
     printed_pages: NotRequired[list[str]]
     line_range: NotRequired[list[int]]
