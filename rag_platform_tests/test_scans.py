@@ -24,7 +24,7 @@ from rag_platform.intake import isolation
 from rag_platform.ir import Hit, QueryRequest
 from rag_platform.ledger.ledger import open_ledger
 from rag_platform.storage.store import Store, read_json
-from rag_platform_tests.chat_server import Reply, chat_server, said
+from rag_platform_tests.chat_server import Reply, chat_server, refused, said
 from rag_platform_tests.conftest import TINY, Shelf, needs, write_config
 
 pytestmark = [pytest.mark.e2e, pytest.mark.integration, needs("rapidocr", "ocr")]
@@ -221,6 +221,8 @@ def test_a_language_model_reads_what_stands_in_pictures(
 
     def reply(body: dict[str, Any], _: int) -> Reply:
         read = "by the old bridge" in body["messages"][-1]["content"]
+        if "by the bridge, the stork?" in body["messages"][-1]["content"]:
+            return refused(400, "no model")
         return said("The blue heron sleeps by the old bridge. [1]" if read else "NOT_IN_PASSAGES")
 
     with chat_server(reply) as server:
@@ -233,6 +235,17 @@ def test_a_language_model_reads_what_stands_in_pictures(
         library = shelves["on"].library()
         result = answer(library, asked)
         stork = answer(library, dataclasses.replace(asked, text="where does the stork nest?"))
+        phrased = dataclasses.replace(
+            asked, text="its place at night?", searches=("blue heron sleeps", "heron bridge stork")
+        )
+        assert answer(library, phrased).answer_markdown == result.answer_markdown
+        # no quotes of another text
+        failed = answer(
+            library, dataclasses.replace(asked, text="the heron sleeps by the bridge, the stork?")
+        )
+    assert failed.state == "closest"
+    assert failed.answer_markdown.startswith("The answer could not be written")
+    assert failed.citations[0].page_range == (2, 2)
     assert (result.answer_markdown, result.state, result.warnings) == (
         "The blue heron sleeps by the old bridge. [1]",
         "answered",

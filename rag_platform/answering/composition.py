@@ -92,7 +92,9 @@ def compose(
             written = composer.run(Extractive(), "quoting", deadline)
     # text read in a picture is not quoted, but a language model may answer from it
     is_picture = bool(hits and hits[0].picture_text and not hits[0].chunk_text)
-    if written.text and (written.answered or not is_picture):
+    # quotes in place of the model's answer have the confidence of the pictures it was given
+    unsure = not written.answered or (degraded and any(hit.picture_text for hit in context))
+    if written.text and not (is_picture and unsure):
         return dataclasses.replace(written, degraded=degraded)
     if written.text:  # quotes that are less near than the picture, and what is doubtful in them
         written = dataclasses.replace(written, warnings=(), unsupported=())

@@ -311,6 +311,8 @@ def _assess(q: Question, found: list[Found], hits: list[Hit]) -> states.Assessme
     first = hits[0].namespace if hits else ""
     item = next((item for item in found if item.lease.namespace == first), found[0])
     own = [hit for hit in hits if hit.namespace == first]
+    if _reads_pictures(q, found):
+        own = [dataclasses.replace(hit, chunk_text=hit.readable) for hit in own]
     phrased, signals, question_only = len(item.signals) > 1, states.Signals(), None
     with q.attempt("signals", "the confidence of the answer could not be measured (%s)"):
         signals = states.read_signals(q.request.text, item.signals, own)
@@ -320,6 +322,14 @@ def _assess(q: Question, found: list[Found], hits: list[Hit]) -> states.Assessme
     if hits:
         probability = states.probability(signals, phrased=phrased, question_only=question_only)
     return states.Assessment(signals, probability)
+
+
+def _reads_pictures(q: Question, found: list[Found]) -> bool:
+    """True where a language model answers, also from what was read in pictures, which is no
+    quote.
+    """
+    reads = traits("answerer", found[0].strategy.answerer.provider).uses_llm
+    return reads and limits.MODEL not in q.shed
 
 
 def _build_context(q: Question, found: list[Found], hits: list[Hit]) -> list[Hit]:
@@ -333,9 +343,7 @@ def _build_context(q: Question, found: list[Found], hits: list[Hit]) -> list[Hit
         max_tokens=config.max_tokens,
     ) as span:
         chosen = None
-        # a language model may answer from what was read in pictures, which is no quote
-        reads = traits("answerer", found[0].strategy.answerer.provider).uses_llm
-        pictures = reads and limits.MODEL not in q.shed
+        pictures = _reads_pictures(q, found)
         # parents and neighbours may be unreadable
         with q.attempt("context", "the context was made of the hits alone (%s)", span=span):
             catalogs = {item.lease.namespace: item.lease.release.catalog for item in found}
