@@ -13,6 +13,7 @@ import pytest
 from PIL import Image, ImageDraw, ImageFont
 
 from rag_platform.answering.engine import answer
+from rag_platform.api.documents import get_document
 from rag_platform.api.passages import get_chunk
 from rag_platform.api.proofs import verify_answer
 from rag_platform.api.query_data import answer_data, fit_query
@@ -160,7 +161,10 @@ def test_an_answer_from_scans_shows_what_a_model_read(
     assert " ".join(text.split()) in result.answer_markdown
     data, _ = fit_query(result)
     assert data["citations"][0]["text"] == data["results"][0]["citation"]["text"] == text
-    chunk_id = result.hits[0].chunk_id
+    chunk_id, doc_id = result.hits[0].chunk_id, result.hits[0].doc_id
+    whole = get_document(library, "default", doc_id, format="chunks")["document"]["chunks"]
+    assert [row["text"].endswith("Crews meet at noon.") for row in whole] == [True, False]
+    assert whole[1]["text"] == text
     assert get_chunk(library, chunk_id)["chunks"][0]["text"] == text
     given = answer(library, QueryRequest("where does it sleep", context_chunks=(chunk_id,)))
     assert " ".join(text.split()) in given.answer_markdown

@@ -12,7 +12,12 @@ from math import inf
 from typing import TYPE_CHECKING, NamedTuple, cast
 
 from rag_platform.api.envelopes import optional_fields
-from rag_platform.contract.markdown_views import dropped_markdown, find_printed_pages, part_markdown
+from rag_platform.contract.markdown_views import (
+    dropped_markdown,
+    find_printed_pages,
+    part_markdown,
+    show_picture,
+)
 from rag_platform.contract.schema import (
     ChunkPart,
     DocumentPart,
@@ -21,9 +26,11 @@ from rag_platform.contract.schema import (
     SectionPart,
 )
 from rag_platform.errors import InputError, NotFoundError
+from rag_platform.indexes.catalog import CatalogReader
 from rag_platform.ir import Chunk, Document, Facts, PageKept, Section, Version
 from rag_platform.ledger.ledger import open_ledger
 from rag_platform.releases.version_bundles import fetch_version
+from rag_platform.retrieval.hydration import read_pictures
 from rag_platform.retrieval.library import Lease
 from rag_platform.storage.store import Store, read_records
 from rag_platform.text.tokens import estimate_tokens
@@ -183,8 +190,9 @@ def _chunks_form(
     left = _TextBudget.of(window)
     rows: list[ChunkPart] = []
     following, offset = None, window.offset
+    texts = [shown_text(chunk, lease.release.catalog) for chunk in chunks]
     for number, chunk in enumerate(chunks[window.row :], window.row):
-        text = chunk.chunk_text[offset:]
+        text = texts[number][offset:]
         has_room = left.charge_row(_ROW_TOKENS + estimate_tokens(chunk.section_path))
         if rows and not (has_room and left.fits(text)):
             following = (number, 0)
@@ -194,8 +202,7 @@ def _chunks_form(
             following = (number, offset + len(rows[-1]["text"]))
             break
         offset = 0
-    total = sum(len(chunk.chunk_text) for chunk in chunks)
-    part = _part(found, "chunks", total, left.shown, following is not None)
+    part = _part(found, "chunks", sum(map(len, texts)), left.shown, following is not None)
     part["chunks"] = rows
     return RenderedPart(part, part_markdown(part), following)
 
@@ -289,6 +296,11 @@ def section_part(section: Section, counts: Mapping[str, int]) -> SectionPart:
         "level": section.heading_level,
         "chunks": counts.get(section.section_id, 0),
     }
+
+
+def shown_text(chunk: Chunk, catalog: CatalogReader) -> str:
+    """The text of a chunk; of a picture alone what models read in it, marked as such."""
+    return chunk.chunk_text or show_picture(chunk.asset_ids, read_pictures(chunk, catalog))
 
 
 def chunk_part(chunk: Chunk, text: str, picture_text: str = "") -> ChunkPart:

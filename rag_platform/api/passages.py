@@ -10,13 +10,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from rag_platform.api.document_views import chunk_part
+from rag_platform.api.document_views import chunk_part, shown_text
 from rag_platform.api.envelopes import fill_shape
 from rag_platform.api.places import is_drawn, lease_chunk
-from rag_platform.contract.markdown_views import asset_uri, passage_markdown, show_picture
-from rag_platform.contract.schema import AssetPart, AssetsData, ChunkData, ChunkPart
+from rag_platform.contract.markdown_views import asset_uri, passage_markdown
+from rag_platform.contract.schema import AssetPart, AssetsData, ChunkData
 from rag_platform.errors import DocumentError, InputError, NotFoundError
-from rag_platform.ir import Chunk
 from rag_platform.ledger.ledger import open_ledger
 from rag_platform.releases.version_bundles import fetch_version
 from rag_platform.retrieval.hydration import read_pictures
@@ -55,7 +54,11 @@ def get_chunk(
         chunks = catalog.neighbours(chunk_id, before, after)
         hidden = library.hidden_chunks(lease)
         parts = [
-            _part(it, read_pictures(it, catalog)) for it in chunks if it.chunk_id not in hidden
+            chunk_part(
+                it, shown_text(it, catalog), read_pictures(it, catalog) if it.chunk_text else ""
+            )
+            for it in chunks
+            if it.chunk_id not in hidden
         ]
         data = fill_shape(
             ChunkData,
@@ -70,12 +73,6 @@ def get_chunk(
         )
     data["markdown"] = passage_markdown(data)
     return data
-
-
-def _part(chunk: Chunk, read: str) -> ChunkPart:
-    if chunk.chunk_text:
-        return chunk_part(chunk, chunk.chunk_text, read)
-    return chunk_part(chunk, show_picture(chunk.asset_ids, read))
 
 
 def find_document_namespace(library: Library, doc_id: str, names: Sequence[str] = ()) -> str | None:

@@ -310,6 +310,7 @@ def answer_values(library: Library, form: QuestionForm, data: AskedData) -> dict
         "places": places,
         "others": [row for row in data["results"] if row["chunk_id"] not in cited],
         "images": {row["chunk_id"]: row["asset_ids"][:_THUMBNAILS] for row in data["results"]},
+        "read": {row["chunk_id"]: row.get("picture_text") for row in data["results"]},
         "may_write": access.current().may("write"),
         "namespace": namespace,
     }
