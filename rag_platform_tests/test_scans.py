@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from PIL import Image, ImageDraw, ImageFont
+from starlette.testclient import TestClient
 
 from rag_platform.answering.engine import answer
 from rag_platform.api.documents import get_document
@@ -25,6 +26,7 @@ from rag_platform.intake import isolation
 from rag_platform.ir import Hit, QueryRequest
 from rag_platform.ledger.ledger import open_ledger
 from rag_platform.storage.store import Store, read_json
+from rag_platform.web.app import create_app
 from rag_platform_tests.chat_server import Reply, chat_server, refused, said
 from rag_platform_tests.conftest import TINY, Shelf, needs, write_config
 
@@ -265,6 +267,9 @@ def test_a_language_model_reads_what_stands_in_pictures(
         data, _ = fit_query(stork, detail, linked=linked)
         assert (told in data["markdown"]) == (detail == "full")
         assert answer_data(data)["results"][0]["picture_text"] == "The stork nests on roofs"
+    with TestClient(create_app(library), base_url="http://localhost") as browser:
+        page = browser.get("/", params={"q": "where does the stork nest?", "mode": "sparse"})
+    assert '<pre class="text">The stork nests on roofs</pre>' in page.text
     chunk = get_chunk(library, stork.hits[0].chunk_id)
     assert chunk["chunks"][0]["picture_text"] == "The stork nests on roofs"
     assert told.removeprefix("\n> ") in chunk["markdown"]
