@@ -271,6 +271,8 @@ class _Context:
         threshold = self.config.dedupe_threshold
         # a text is no repetition of what was read in a picture, which cannot be quoted
         other = place.hit.chunk_text if hit.chunk_text else place.hit.readable
+        if not other:
+            return False
         if threshold and hydration.adds_nothing(hit.readable, other, threshold):
             return True
         if (

@@ -70,6 +70,8 @@ def read(n: int, picture: str, text: str = "") -> Hit:
 def test_a_text_is_no_repetition_of_a_picture() -> None:
     for picture in (read(1, LONG), read(1, LONG, "See the picture.")):
         assert ids(select([picture, hit(2, LONG)], PLAIN)) == ["c1", "c2"]
+    alike = select([read(1, LONG), hit(2, LONG)], PLAIN, vectors=lambda hits: np.ones((2, 1)))
+    assert ids(alike) == ["c1", "c2"]
     assert ids(select([hit(1, LONG), read(2, LONG)], PLAIN)) == ["c1"]
     assert ids(select([read(1, LONG), read(2, LONG)], PLAIN)) == ["c1"]
     assert ids(select([read(1, LONG), hit(2, LONG)], PLAIN, pictures=False)) == ["c2"]
