@@ -134,16 +134,20 @@ def _analyzer(*, stems: bool) -> Any:
 
 # --- symbols ------------------------------------------------------------------------------------
 
-# Symbols and operators are terms of their own: `^=`, `::<>`, `?`, `--flag`, `@app.get`. Texts are
-# indexed by the symbols in their code: operators in code spans; flags and decorators also in
-# fences. Questions are also searched for symbols between spaces, except punctuation, unless they
-# ask what it means.
+# Symbols and operators are terms of their own: `^=`, `::<>`, `?`, `--flag`, `-B`, `%Y`, `@app.get`.
+# Texts are indexed by their flags and by the symbols in their code: operators in code spans,
+# decorators also in fences. Questions are also searched for symbols between spaces, except
+# punctuation, unless they ask what it means.
 
 SYMBOL = "§"  # prefix of terms for symbols; no other term begins with it
 _SIGN = r"[!$%&*+\-./:<=>?@^|~\\#]"
 _ALONE_IN_CODE = re.compile(r"[^\w\s]{1,8}")
 _INSIDE_CODE = re.compile(rf"(?<!{_SIGN}){_SIGN}{{2,4}}(?!{_SIGN})")
-_NAMED = re.compile(r"(?<![\w\-@/.])(?:--[A-Za-z][\w-]*|@[A-Za-z]\w*(?:\.\w+)*)")
+_DECORATOR = re.compile(r"(?<![\w\-@/.])@[A-Za-z]\w*(?:\.\w+)*")
+_FLAG = re.compile(
+    r"(?<![\w\-@/.])(?:--[A-Za-z][\w-]*|-[A-Za-z](?![\w-]))|(?<![\w%])%[A-Za-z](?!\w)"
+)
+_SHORT_FLAG = re.compile(rf"{SYMBOL}[-%][A-Za-z]")  # its case counts
 _STANDING_ALONE = re.compile(rf"(?:(?<=[\s{HAN}])|^){_SIGN}{{2,8}}(?=[\s{HAN},，]|$)")
 # right behind a Chinese character, these end its sentence
 _ASKED = re.compile(
@@ -161,12 +165,12 @@ _ADDRESS = re.compile(r"\b\w+://\S*")
 
 
 def symbol_terms(text: str) -> list[str]:
-    """The symbols in the code of a Markdown text, with repetitions."""
+    """The flags of a Markdown text and the symbols in its code, with repetitions."""
     found = [symbol for span in CODE_SPANS.finditer(text) for symbol in _of_code(span.group())]
     for run in structure(text) if "```" in text or "~~~" in text else ():
         if run.kind == "fence":
-            found += _NAMED.findall(text, run.start, run.end)
-    return [SYMBOL + symbol.lower() for symbol in found]
+            found += _DECORATOR.findall(text, run.start, run.end)
+    return list(map(_as_term, found + _FLAG.findall(_ADDRESS.sub(" ", text))))
 
 
 def find_symbols(question: str) -> list[str]:
@@ -179,27 +183,32 @@ def find_symbols(question: str) -> list[str]:
     """
     found = [symbol for span in CODE_SPANS.finditer(question) for symbol in _of_code(span.group())]
     bare = _ADDRESS.sub(" ", CODE_SPANS.sub(" ", question)).rstrip(" .?!。？！")
-    found += _NAMED.findall(bare)
+    found += _FLAG.findall(_ADDRESS.sub(" ", question)) + _DECORATOR.findall(bare)
     found += [
         symbol for symbol in _STANDING_ALONE.findall(bare) if not _PUNCTUATION.fullmatch(symbol)
     ]
     found += map(str.strip, _ASKED.findall(bare))
-    return [SYMBOL + symbol.lower() for symbol in dict.fromkeys(found)]
+    return list(map(_as_term, dict.fromkeys(found)))
 
 
 def is_sign(term: str) -> bool:
-    """True for the term of a symbol without letters or digits."""
-    return term.startswith(SYMBOL) and not any(map(str.isalnum, term))
+    """True for the term of a symbol without letters or digits, or of a flag of one letter."""
+    return term.startswith(SYMBOL) and (
+        not any(map(str.isalnum, term)) or _SHORT_FLAG.fullmatch(term) is not None
+    )
+
+
+def _as_term(symbol: str) -> str:
+    term = SYMBOL + symbol
+    return term if _SHORT_FLAG.fullmatch(term) else term.lower()
 
 
 def _of_code(span: str) -> Iterator[str]:
-    """The symbols of a code span: the whole if it has no letters, else operators, flags and
-    decorators.
-    """
+    """The symbols of a code span: the whole if it has no letters, else operators and decorators."""
     code = span.strip("`").strip().replace(r"\|", "|")  # as tables write it
     if _ALONE_IN_CODE.fullmatch(code):
         yield code
     else:
         code = _ADDRESS.sub(" ", code)
-        yield from _NAMED.findall(code)
-        yield from _INSIDE_CODE.findall(_NAMED.sub(" ", code))
+        yield from _DECORATOR.findall(code)
+        yield from _INSIDE_CODE.findall(_DECORATOR.sub(" ", _FLAG.sub(" ", code)))

@@ -129,9 +129,16 @@ def test_only_code_holds_symbols() -> None:
         "§>>",
         "§?",
         "§||",
-        "§--no-cache",
         "§@app.get",
+        "§--no-cache",
     ]
+
+
+def test_flags_are_symbols_in_prose_too_and_their_case_counts_if_they_are_short() -> None:
+    text = """\
+patch -b, --Backup  or `-B pref`; [-i[n]] and date +%Y-%m, 100% x-a well-B 5 -1 - c -xzf -a-b
+"""
+    assert symbol_terms(text) == ["§-b", "§--backup", "§-B", "§-i", "§%Y", "§%m"]
 
 
 @pytest.mark.parametrize(
@@ -141,6 +148,8 @@ def test_only_code_holds_symbols() -> None:
         ("What is ::<>?", ["§::<>"]),
         ("`?` 是什么意思", ["§?"]),
         ("..= 和 .. 有什么区别", ["§..="]),
+        ("patch 的 -B 选项和 `-b` 有什么区别", ["§-B", "§-b"]),
+        ("what does %Y mean, and -n?", ["§%Y", "§-n"]),
         ("is --reload the same as @app.get here", ["§--reload", "§@app.get"]),
         ("why?! really... -- well", []),
         ("mail a@b.org or https://a.b/--x", []),
