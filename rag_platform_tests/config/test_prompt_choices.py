@@ -62,7 +62,7 @@ def test_a_new_version_is_a_draft_until_it_is_activated_and_one_step_leads_back(
 
     rollback(NAME, "bob")
     assert prompts.load(NAME, FIELDS) == first and prompts.wording("retrieval") == before
-    with pytest.raises(InputError, match="no other version than 1"):
+    with pytest.raises(InputError, match="no other version of prompt"):
         rollback(NAME, "bob")
 
 
