@@ -37,9 +37,9 @@ _ENDS = rb"(?![\w-])"
 _TRACE = re.compile(rb'"trace_id": ?"(trc_[0-9a-f]{32})"')
 # events with the sources of an answer, or with the expected documents of an evaluated question
 _ANSWERED = re.compile(rb'"kind": ?"(?:context\.final|generation\.summary)"|"expected_documents"')
-# refusals of an endpoint, which may repeat the texts of an ingest and name none of its documents
+# traces of work on many documents; refusals of an endpoint in them may repeat texts and name none
+_OF_MANY = re.compile(rb'"trace_type": ?"(?:ingestion|evaluation)"')
 _REFUSED = re.compile(rb'"kind": ?"model\.call".*"error": ?\{')
-_INGESTED = re.compile(rb'"trace_type": ?"ingestion"')
 _PACKED = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd"}
 # Parquet, zip, xz, bzip2, 7-Zip, lz4
 _OPAQUE = (b"PAR1", b"PK\x03\x04", b"\xfd7zXZ", b"BZh", b"7z\xbc\xaf", b"\x04\x22\x4d\x18")
@@ -255,13 +255,13 @@ def _blocks(lines: Iterable[bytes]) -> Iterator[bytes]:
 
 def _changes(file: Lines, names: Names, traces: Set[bytes]) -> Iterator[tuple[int, bytes]]:
     """(position, erased line) of each line with free text that names the document or belongs to one
-    of the traces; of the trace of an ingest, only refusals.
+    of the traces; of the trace of an ingest or an evaluation, only refusals.
     """
     for at, line in file.lines():
         trace = _TRACE.search(line) if traces else None
         belongs = trace is not None and trace[1] in traces
         if names.occur_in(line) or (
-            belongs and (_INGESTED.search(line) is None or _REFUSED.search(line) is not None)
+            belongs and (_OF_MANY.search(line) is None or _REFUSED.search(line) is not None)
         ):
             erased = _erase_line(line, structured=file.structured)
             if erased != line:
@@ -269,11 +269,13 @@ def _changes(file: Lines, names: Names, traces: Set[bytes]) -> Iterator[tuple[in
 
 
 def _find_traces(files: Iterable[Lines], names: Names) -> set[bytes]:
-    """The ids of traces of questions that were answered from the document, and of its ingests."""
+    """The ids of traces of questions that were answered from the document, and of ingests and
+    evaluations that name it.
+    """
     found = set()
     for file in files:
         for _, line in file.lines():
-            meant = _ANSWERED.search(line) or _INGESTED.search(line)
+            meant = _ANSWERED.search(line) or _OF_MANY.search(line)
             if meant and names.occur_in(line) and (trace := _TRACE.search(line)):
                 found.add(trace[1])
     return found

@@ -175,9 +175,10 @@ def test_a_question_goes_with_what_its_answer_was_made_of(tmp_path: Path) -> Non
     assert "opens" in text and "4711 opens" not in text and text.count("4712 opens when") == 2
 
 
-def test_refusals_that_may_repeat_an_ingested_text_go_with_its_document(tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", ["ingestion", "evaluation"])
+def test_refusals_that_may_repeat_a_text_go_with_its_document(tmp_path: Path, kind: str) -> None:
     def ingest(number: int, doc: str) -> list[Any]:
-        of_trace = {"trace_id": f"trc_{number:032x}", "trace_type": "ingestion"}
+        of_trace = {"trace_id": f"trc_{number:032x}", "trace_type": kind}
         refused = {"code": "bad_request", "message": f"cannot read: {number} opens"}
         return [
             {**of_trace, "kind": "model.call", "payload": {"texts": 2, "error": refused}},
