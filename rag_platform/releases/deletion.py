@@ -297,9 +297,11 @@ def start_delete(
         [JobItem(document.source_uri, doc_id, version_id or "", "delete")],
     )
     ledger.update_job(job.job_id, trace_id=trace.trace_id)
-    if version_id is None:
-        on_hidden(document.source_uri)
-    process = jobs.launch(job, root.settings, store).process
+    try:
+        if version_id is None:
+            on_hidden(document.source_uri)
+    finally:  # the tombstone is in force, so the rest must follow
+        process = jobs.launch(job, root.settings, store).process
     return StartedDeletion(job, process, tombstone, document, old_names)
 
 

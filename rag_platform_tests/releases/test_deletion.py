@@ -12,10 +12,11 @@ import pytest
 from rag_platform.answering.engine import answer
 from rag_platform.api.documents import get_document, list_documents
 from rag_platform.api.passages import get_chunk
-from rag_platform.errors import InputError, NotFoundError, ReleaseError
+from rag_platform.errors import BusyError, InputError, NotFoundError, ReleaseError
 from rag_platform.ir import QueryRequest
+from rag_platform.processes import jobs
 from rag_platform.releases import release_store as releases
-from rag_platform.releases.deletion import plan_delete
+from rag_platform.releases.deletion import plan_delete, start_delete
 from rag_platform.releases.publishing import (
     build_candidate,
     pin_release,
@@ -50,6 +51,26 @@ def release(shelf: Any) -> str:
     assert all(check.passed for check in checks), checks
     publish_candidate("default", manifest.release_id, shelf.root)
     return str(manifest.release_id)
+
+
+def test_the_job_starts_although_what_else_belongs_to_it_cannot_be_dropped(
+    shelf: Any, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shelf.ingest(folder)
+    launched = []
+
+    def launch(job: Any, settings: Any, store: Any) -> jobs.Started:
+        launched.append(job.kind)
+        return jobs.Started(job, None)
+
+    monkeypatch.setattr(jobs, "launch", launch)
+
+    def refuse(source_uri: str) -> None:
+        raise BusyError(f"{source_uri} is being changed")
+
+    with pytest.raises(BusyError, match=r"docs/gate\.md is being changed"):
+        start_delete(plan_delete("default", "gate.md", shelf.root), shelf.root, refuse)
+    assert launched == ["delete"]
 
 
 def test_a_server_that_was_running_hides_it_from_its_next_query(
