@@ -18,6 +18,7 @@ from rag_platform.ir import Document
 from rag_platform.ledger.ledger import Ledger
 from rag_platform.ledger.schema import JobItem, Source
 from rag_platform.loaders.languages import ENVIRONMENTS
+from rag_platform.storage.store import sha256_file
 
 _ROOTLESS = ("files", "inline", "urls")  # names of the built-in sources without a root
 # a file in the folder that a documentation tool builds, and what else there holds no documentation
@@ -158,7 +159,11 @@ class _Finder:
         self.finds = Finds()
         self._namespace, self._sources, self._options = namespace, sources, options
         self._source_of = {document.source_uri: document.source for document in documents}
-        self._active = {it.source_uri for it in documents if it.status == "active"}
+        self._active = {
+            it.source_uri: it.live_version or it.wanted_version or ""
+            for it in documents
+            if it.status == "active"
+        }
         self._origins = {
             document.origin: document.source_uri
             for document in documents
@@ -208,15 +213,25 @@ class _Finder:
             self.finds.refuse(Path(path_or_text).name, *why_missing(str(path_or_text)))
 
     def _refuse_moved(self, new: Source) -> None:
-        """Raise InputError when a folder has most files of a source whose own folder is gone."""
-        held = {uri.removeprefix(f"{new.name}/") for uri in self.finds.held()}
+        """Raise InputError when a folder has most files of a source whose own folder is gone, at
+        least one of them unchanged: README.md alone is in many folders.
+        """
+        start = f"{new.name}/"
+        held = {uri.removeprefix(start) for uri in self.finds.held() if uri.startswith(start)}
         for source in self._sources.values():
-            if source.kind != "folder" or Path(source.root).is_dir():
+            if source.kind != "folder" or os.path.isdir(source.root):
                 continue
-            start = f"{source.name}/"
-            own = [uri for uri in self._active if self._source_of[uri] == source.name]
-            old = [uri.removeprefix(start) for uri in own]
-            if old and len(held.intersection(old)) > len(old) / 2:
+            versions = {
+                uri.removeprefix(f"{source.name}/"): version
+                for uri, version in self._active.items()
+                if self._source_of[uri] == source.name
+            }
+            here = sorted(held & versions.keys())
+            paths = {name: self.finds.found[start + name].path for name in here}
+            if 2 * len(here) > len(versions) and any(
+                os.access(path, os.R_OK) and versions[name].endswith(f"@{sha256_file(path)[:12]}")
+                for name, path in paths.items()
+            ):
                 raise InputError(
                     f"the folder of source {source.name!r}, {source.root}, is gone, and most of its"
                     f" files are here: where it was moved, repeat with --source {source.name}"

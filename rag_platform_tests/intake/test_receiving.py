@@ -11,6 +11,7 @@ import pytest
 from rag_platform.config.settings import Settings, Strategy
 from rag_platform.errors import InputError
 from rag_platform.intake.receiving import Reception, document_id
+from rag_platform.ledger.schema import Source
 from rag_platform_tests.receiver import Receiver
 
 
@@ -258,6 +259,19 @@ def test_a_folder_with_the_files_of_one_that_is_gone_is_not_read_as_another(
     library.ledger.retire("lib", [it.doc_id for it in others])  # what is retired is not there twice
     (moved / "a.md").rename(moved / "d.md")
     assert "elsewhere/b.md" in decisions(library.receive(moved))
+
+
+def test_another_folder_whose_files_have_the_same_names_is_a_source_of_its_own(
+    library: Library, tmp_path: Path
+) -> None:
+    library.write("README.md", "# Pumps")
+    library.complete(library.receive())
+    library.folder.rename(tmp_path / "away")
+    far = Source("lib", "far", "folder", f"/{'x' * 300}")  # a root that the system refuses to name
+    library.ledger.put_source(far)
+    (other := tmp_path / "valves").mkdir()
+    (other / "README.md").write_text("# Valves", encoding="utf-8")
+    assert decisions(library.receive(other)) == {"valves/README.md": "new"}
 
 
 def test_a_folder_with_few_files_of_one_that_is_gone_is_a_source_of_its_own(
