@@ -8,7 +8,7 @@ from rag_platform.errors import NotFoundError
 from rag_platform.releases.release_store import list_heads
 from rag_platform.retrieval.library import Library
 
-_DATE = re.compile(r"\d{4}(-\d\d(-\d\d([T ][\d:]+(\.\d+)?(Z|\+00:00)?)?)?)?", re.ASCII)
+DATE = re.compile(r"\d{4}(-\d\d(-\d\d([T ][\d:]+(\.\d+)?(Z|\+00:00)?)?)?)?", re.ASCII)
 
 
 def find_release(library: Library, namespace: str, text: str, *, before: bool = False) -> str:
@@ -21,7 +21,7 @@ def find_release(library: Library, namespace: str, text: str, *, before: bool = 
     """
     published = library.current(namespace)
     kept = [manifest for manifest in list_heads(library.store, namespace) if not manifest.failures]
-    if _DATE.fullmatch(text.strip()):
+    if DATE.fullmatch(text.strip()):
         date = text.strip().replace(" ", "T").removesuffix("Z").removesuffix("+00:00")
         if before:
             kept_then = [m for m in kept if m.created_at < date] or kept[-1:]

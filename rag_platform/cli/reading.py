@@ -31,7 +31,6 @@ from rag_platform.storage.records import to_json
 from rag_platform.text.wording import pluralise
 
 # highlighted in the passages of an answer
-_DATE = re.compile(r"\d{4}(?:-\d\d){0,2}")
 _WORD = re.compile(r"[A-Za-z0-9][\w.-]{3,}|[\u4e00-\u9fff]{2}")
 
 
@@ -127,7 +126,7 @@ def query(
     """Ask a question, in quotes or without; the answer cites its sources."""
     from rag_platform.answering.engine import answer
     from rag_platform.api.query_data import WHOLE, citation_part, fit_query
-    from rag_platform.api.release_choice import find_release
+    from rag_platform.api.release_choice import DATE, find_release
     from rag_platform.documents.lookup import find_document
     from rag_platform.ir import QueryRequest
     from rag_platform.query.filters import Scope
@@ -139,7 +138,7 @@ def query(
             "--doc names a document of one library; name one --namespace", code="usage"
         )
     doc_ids = [find_document(context.ledger, names[0], name).doc_id for name in documents]
-    if len(names) == 1 and _DATE.fullmatch(release := request_fields["release_id"] or ""):
+    if len(names) == 1 and DATE.fullmatch(release := request_fields["release_id"] or ""):
         request_fields["release_id"] = find_release(context.library, names[0], release)
     request = QueryRequest(
         " ".join(text),
