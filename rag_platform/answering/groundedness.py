@@ -12,6 +12,7 @@ import re
 import unicodedata
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 from rag_platform.answering.constants import MIN_SHARE, MIN_TERMS, NAME_ENDING, SPAN_EXCESS_SCALE
 from rag_platform.ir import Hit
@@ -22,7 +23,8 @@ from rag_platform.text.plain_quotes import strip_markup
 from rag_platform.text.scripts import HAN_DIGITS, UNSPACED, has_han, is_wide
 from rag_platform.text.segmentation import is_identifier
 from rag_platform.text.sentences import STOPS
-from rag_platform.text.terms import kind_weight, meaning
+from rag_platform.text.stop_words import WEAK_WORDS
+from rag_platform.text.terms import kind_weight, meaning, stem
 
 _SEPARATOR = re.compile(r"[^0-9a-z]+")
 # a capitalised word that begins no sentence, or a single letter: building A
@@ -43,13 +45,17 @@ _UNIT = (  # of a Chinese number: 三百件, 两倍
     r"(?P<unit>[个個名位人次天日周週月年岁歲点點秒时時小分刻倍成折元块塊件条條项項份台臺套家只隻种種级級"
     r"层層楼樓米公里英平吨噸克升度页頁章张張组組轮輪期季千万萬亿億艘辆輛枚座间間所口篇部代届屆号號票球架支])"
 )
-_ENGLISH_UNIT = r"(?=[ -](?P<noun>[a-z]{3,}))"
-# a number in words before its unit; one and 一个 are articles, and ordinals and 十分 are no counts
+_ENGLISH_UNIT = rf"[ -](?=(?P<noun>(?!(?:{'|'.join(_VALUES)})\b)[a-z]{{3,}}))"
+_ONE_TO_NINE = f"[{HAN_DIGITS[1:]}]"
+# a number in words before its unit: no ordinal, estimate (两三天) or decimal, nor 十分, 百分之 and
+# the articles one and 一个; and the digits of `3-day`, which are compared with 3 days
 _WRITTEN = re.compile(
-    rf"(?<![第几数百千{HAN_DIGITS}十])(?!十分(?!钟|鐘)|百分之)"
-    rf"(?P<han>[{HAN_DIGITS[2:]}两兩十百][{HAN_DIGITS}十百]{{0,6}}|一(?=[天周年月倍元岁歲秒米]))(?={_UNIT})"
-    rf"|\b(?P<word>(?:{'|'.join(_TENS[1:])})(?:-(?:{'|'.join(_WORDS[:9])}))?"
-    rf"|{'|'.join(_WORDS[1:])}){_ENGLISH_UNIT}",
+    rf"(?<![第几数百千两兩十〇{HAN_DIGITS}])(?<![点點](?!.{{1,3}}分))(?!十分(?!钟|鐘))"
+    rf"(?P<han>[一二][〇○{HAN_DIGITS}]{{3}}(?=年)|(?:{_ONE_TO_NINE}|[两兩])?百(?:零{_ONE_TO_NINE}"
+    rf"|{_ONE_TO_NINE}?十{_ONE_TO_NINE}?)?|{_ONE_TO_NINE}?十{_ONE_TO_NINE}?|[{HAN_DIGITS[2:]}两兩]"
+    rf"|(?<![同某每这這那前后後])一(?=[天周年月日号號倍元岁歲秒米]))(?!分之)(?={_UNIT})"
+    rf"|(?<![\w.-])(?P<word>(?:{'|'.join(_TENS[1:])})(?:-(?:{'|'.join(_WORDS[:9])}))?"
+    rf"|{'|'.join(_WORDS[1:])}|\d{{1,9}}(?=-)){_ENGLISH_UNIT}",
     re.IGNORECASE,
 )
 _COUNTED = re.compile(rf"\d\s?{_UNIT}|\d{_ENGLISH_UNIT}")
@@ -228,18 +234,34 @@ def count_alike(sentence: str, *texts: str) -> tuple[str, ...]:
     ('加班按3倍支付，分两步', '加班按2倍支付')
     """
 
-    def write(found: re.Match[str]) -> str:
-        if found["han"]:
-            return read_han(re.sub("[两兩]", "二", found["han"]))
-        return str(sum(_VALUES[part] for part in found["word"].lower().split("-")))
+    read = [_write_numbers(text) for text in texts]
+    counted = frozenset[str]().union(*(units for _, units in read))
+    own = _WRITTEN.sub(
+        lambda it: _write_number(it) if _read_unit(it) in counted else it[0], sentence
+    )
+    return own, *(written for written, _ in read)
 
-    def unit(found: re.Match[str]) -> str:
-        return found["unit"] or found["noun"].lower().removesuffix("s")
 
-    written = [_WRITTEN.sub(write, text) for text in texts]
-    counted = {unit(found) for text in written for found in _COUNTED.finditer(text)}
-    own = _WRITTEN.sub(lambda it: write(it) if unit(it) in counted else it[0], sentence)
-    return own, *written
+@lru_cache(maxsize=256)
+def _write_numbers(text: str) -> tuple[str, frozenset[str]]:
+    """The text with written numbers in digits, and the units that it counts."""
+    # cached, because each sentence of an answer is compared with the same passages
+    written = _WRITTEN.sub(_write_number, text)
+    return written, frozenset(_read_unit(found) for found in _COUNTED.finditer(written))
+
+
+def _write_number(found: re.Match[str]) -> str:
+    if found["han"]:
+        return read_han(re.sub("[两兩]", "二", found["han"]))
+    if found["noun"].lower() in WEAK_WORDS:  # the two were
+        return found[0]
+    word = found["word"].lower()
+    number = word if word.isdecimal() else sum(_VALUES[part] for part in word.split("-"))
+    return f"{number} "
+
+
+def _read_unit(found: re.Match[str]) -> str:
+    return found["unit"] or stem(found["noun"].lower())
 
 
 def _plain_words(words: set[str]) -> set[str]:
