@@ -74,7 +74,7 @@ from rag_platform.text.term_overlap import (
     question_words,
     rarity,
 )
-from rag_platform.text.terms import is_weak_term, meaning, topicless_terms
+from rag_platform.text.terms import is_weak_term, meaning, stop_terms
 from rag_platform.traits import Traits
 
 Parts = Sequence[Sequence[Part]]  # of each passage
@@ -808,7 +808,7 @@ def _find_weights(words: Sequence[Word], terms: PartTerms, *, phrased: bool) -> 
     `between`, count half, except beside phrasings, whose words are chosen.
     """
     weights = rarity(words, [inside for parts in terms for inside in parts])
-    few = frozenset[str]() if phrased else topicless_terms()
+    few = frozenset[str]() if phrased else stop_terms()
     return [
         weight / 2 if word.text.isascii() and word.text in few else weight
         for word, weight in zip(words, weights, strict=True)

@@ -25,7 +25,7 @@ from rag_platform.text import segmentation
 from rag_platform.text.entries import join_headings
 from rag_platform.text.scripts import is_wide
 from rag_platform.text.term_overlap import QuestionTerms, Word, question_terms, question_words
-from rag_platform.text.terms import stem, stemmed_terms, topicless_terms
+from rag_platform.text.terms import stem, stemmed_terms, stop_terms
 
 _SITE = re.compile(r"\]\(\w+://[^()\s]*\)")
 # words that ask for a comparison, which the texts about the compared things seldom have
@@ -128,7 +128,7 @@ def _weigh_words(index: LexicalReader, text: str) -> tuple[WeighedWord, ...]:
     weighed = []
     for word in _list_words(text):
         frequency = min(index.doc_freq(unstemmed.get(part, part)) for part in word.parts)
-        others = OTHER_TEXTS / 2 if word.text in topicless_terms() else 0
+        others = OTHER_TEXTS / 2 if word.text in stop_terms() else 0
         weighed.append(WeighedWord(word, idf(count, frequency + others), frequency == 0))
     return tuple(weighed)
 

@@ -68,7 +68,7 @@ def _weak_stems() -> frozenset[str]:
 
 
 @functools.cache
-def topicless_terms() -> frozenset[str]:
+def stop_terms() -> frozenset[str]:
     """The terms of words that cannot be the topic of a text, in English and Chinese."""
     return frozenset(term for word in ENGLISH for term in stemmed_terms(word)) | CHINESE
 
