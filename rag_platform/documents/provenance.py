@@ -545,7 +545,9 @@ class _IdentityCheck:
         if (whole and found.current) or chunk.section_path == extended:
             path = extended
         elif chunk.section_path.startswith(path + JOINT):  # of a chunk before it was edited
-            path = chunk.section_path
+            below = chunk.section_path.removeprefix(path + JOINT).split(JOINT)
+            if {*below} <= {title for _, _, title in found.path_marks}:
+                path = chunk.section_path
         for name in ("section_path", "title", "h1_title", "h2_title"):
             value = path if name == "section_path" else getattr(section, name)
             if (claimed := getattr(chunk, name)) != value:

@@ -203,6 +203,9 @@ def test_a_chunk_below_a_heading_that_was_joined_to_its_sibling_is_proved(
     wrong = [replace(last, section_path="Gates / West")]
     (failure,) = verify_version(shelf.store, version, profiles, wrong, strategy=strategy)
     assert failure.reason.startswith("chunk_section: section_path is 'Gates / West'")
+    made_up = [replace(found[0], section_path="Gates / South / West")]  # no heading of the file
+    (failure,) = verify_version(shelf.store, version, profiles, made_up)
+    assert failure.reason.startswith("chunk_section: section_path is 'Gates / South / West'")
 
 
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-16", "utf-16-be", "utf-32", "gb18030"])
