@@ -326,14 +326,16 @@ def explain_order(library: Library, trace_id: str) -> OrderData:
     final = [str(chunk_id) for chunk_id in attrs.get("ranked_chunk_ids") or ()]
     others = _others(places, final)
     namespace, release_id = str(trace.get("namespace") or ""), str(attrs.get("release_id") or "")
-    ids = [*final, *others][:_MAX_ROWS]
+    ids = [*final, *others]
     named: dict[str, tuple[str, ChunkRow]] = {}
     for name, release in (attrs.get("releases") or {namespace: release_id}).items():
         found, error = read_rows(library, name, release, ids)
         named |= {chunk_id: (name, row) for chunk_id, row in found.items()}
         notes += [error.message] if error else []
+    if "searched_in" in attrs:  # that question may have searched other libraries too
+        ids = [chunk_id for chunk_id in ids if chunk_id in named or chunk_id in final]
     rows: list[OrderRow] = []
-    for number, chunk_id in enumerate(ids, 1):
+    for number, chunk_id in enumerate(ids[:_MAX_ROWS], 1):
         space, known = named.get(chunk_id, (namespace, None))
         row: OrderRow = {
             "chunk_id": chunk_id,

@@ -20,8 +20,10 @@ from PIL import Image
 from starlette.testclient import TestClient
 
 from rag_platform.access import Caller, acting_for
+from rag_platform.answering.engine import answer
 from rag_platform.config.settings import load_settings
 from rag_platform.errors import NotFoundError
+from rag_platform.ir import QueryRequest
 from rag_platform.ledger.ledger import open_ledger
 from rag_platform.releases.deletion import record_deletion
 from rag_platform.releases.garbage_collection import collect
@@ -557,6 +559,21 @@ def test_the_order_of_hits_from_the_cache_is_that_of_their_search(browser: TestC
     assert "fusion" in other["legs"] and other["notes"] == []
     assert (other["legs"], other["rows"]) == (one["legs"], one["rows"])
     assert f'href="/traces/{first}"' in browser.get(f"/traces/{again}").text
+
+
+def test_the_order_of_cached_hits_has_no_candidates_of_other_libraries(
+    own_hall: Shelf, tmp_path: Path
+) -> None:
+    from rag_platform.api.trace_details import explain_order
+
+    (tmp_path / "doors.md").write_text("# Doors\n\nThe door of the hall opens as the hatch does.\n")
+    own_hall.ingest(tmp_path / "doors.md", namespace="doors")
+    library = own_hall.library()
+    both = QueryRequest("Where is the hatch?", "default", namespaces=("default", "doors"))
+    answer(library, both)
+    found = answer(library, QueryRequest("Where is the hatch?", "doors"))
+    rows = explain_order(library, found.trace_id)["rows"]
+    assert [row["source_uri"].rpartition("/")[2] for row in rows] == ["doors.md"]
 
 
 def test_the_trace_of_a_library_that_a_caller_may_not_see_is_not_found(hall: Shelf) -> None:
