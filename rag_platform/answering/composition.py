@@ -91,7 +91,8 @@ def compose(
         with faults.Attempt("stage.generation"):  # on failure the passages are listed below
             written = composer.run(Extractive(), "quoting", deadline)
     # text read in a picture is not quoted, but a language model may answer from it
-    is_picture = bool(hits and hits[0].picture_text and not hits[0].chunk_text)
+    pictures = [hit for hit in hits if hit.picture_text and not hit.chunk_text]
+    is_picture = bool(pictures) and pictures[0] is hits[0]
     # quotes in place of the model's answer have the confidence of the pictures it was given
     unsure = not written.answered or (degraded and any(hit.picture_text for hit in context))
     if written.text and not (is_picture and unsure):
@@ -108,8 +109,7 @@ def compose(
         if not context and not hits:
             kind = "filtered" if all(it.matched_count == 0 for it in found) else "nothing"
         if is_picture and states.decide(written.confidence, phrased=phrased) == "answered":
-            kind = "pictures"
-            hits = [hit for hit in hits if hit.picture_text and not hit.chunk_text]
+            kind, hits = "pictures", pictures
     warning = "the nearest passages could not be listed (%s); the hits hold them"
     with q.attempt("generation", warning, span=span):
         reason = error["message"] if error is not None else ""

@@ -373,7 +373,7 @@ class _Context:
 
 
 def _without_pictures(hit: Hit) -> Hit:
-    return replace(hit, picture_text="")
+    return replace(hit, picture_text="") if hit.picture_text else hit
 
 
 def _text_of(hit: Hit) -> tuple[bool, str]:

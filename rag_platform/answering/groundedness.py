@@ -233,7 +233,6 @@ def count_alike(sentence: str, *texts: str) -> tuple[str, ...]:
     >>> count_alike("加班按三倍支付，分两步", "加班按两倍支付")
     ('加班按3倍支付，分两步', '加班按2倍支付')
     """
-
     read = [_write_numbers(text) for text in texts]
     counted = frozenset[str]().union(*(units for _, units in read))
     own = _WRITTEN.sub(

@@ -26,8 +26,9 @@ from rag_platform.contract.traces import (
 )
 from rag_platform.errors import DocumentError, InputError, NotFoundError
 from rag_platform.indexes.catalog import ChunkRow
-from rag_platform.ir import Block, Chunk, Facts, MediaText, Version
+from rag_platform.ir import Block, Chunk, Facts, Version
 from rag_platform.releases.release_store import list_heads
+from rag_platform.retrieval.hydration import list_media_texts
 from rag_platform.retrieval.library import Lease, Library
 from rag_platform.retrieval.namespaces import find_in_namespaces
 from rag_platform.storage.store import Store
@@ -130,14 +131,11 @@ def read_source(
             title=leased.row.doc_title,
             tags=list(document.tags) if document else [],
             history=_history(library, lease.namespace, chunk.doc_id),
-            images=[fill_shape(SourceImage, text) for text in image_texts(lease, chunk)],
+            images=[
+                fill_shape(SourceImage, text)
+                for text in list_media_texts(chunk, lease.release.catalog)
+            ],
         )
-
-
-def image_texts(lease: Lease, chunk: Chunk) -> list[MediaText]:
-    """What models read in the images of a chunk; empty texts for an image that none has read."""
-    texts = {text.asset_id: text for text in lease.release.catalog.media_texts(chunk.version_id)}
-    return [texts.get(asset_id, MediaText(asset_id)) for asset_id in chunk.asset_ids]
 
 
 def _history(library: Library, namespace: str, doc_id: str) -> list[VersionPart]:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from rag_platform.indexes.catalog import CatalogReader, HitRow
-from rag_platform.ir import Candidate, Chunk, Hit
+from rag_platform.ir import Candidate, Chunk, Hit, MediaText
 from rag_platform.retrieval.fusion import min_max
 from rag_platform.storage.records import parse_json, read_tuple
 from rag_platform.text.passages import is_contents
@@ -40,9 +40,15 @@ def with_picture_texts(hits: Sequence[Hit], catalog: CatalogReader) -> list[Hit]
 
 def read_pictures(hit: Hit | Chunk, catalog: CatalogReader) -> str:
     """The text recognised in the pictures of a hit or chunk, and their captions, in its order."""
-    texts = catalog.media_texts(hit.version_id, hit.asset_ids) if hit.asset_ids else []
-    texts.sort(key=lambda text: hit.asset_ids.index(text.asset_id))
+    texts = list_media_texts(hit, catalog)
     return "\n".join(part for text in texts for part in (text.ocr_text, text.caption) if part)
+
+
+def list_media_texts(hit: Hit | Chunk, catalog: CatalogReader) -> list[MediaText]:
+    """What models read in each picture of a hit or chunk, empty texts where none has read it."""
+    read = catalog.media_texts(hit.version_id, hit.asset_ids) if hit.asset_ids else ()
+    texts = {text.asset_id: text for text in read}
+    return [texts.get(asset_id, MediaText(asset_id)) for asset_id in hit.asset_ids]
 
 
 def select_shown(

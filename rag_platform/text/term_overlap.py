@@ -133,7 +133,8 @@ def question_words(query: str) -> tuple[Word, ...]:
     """The distinct meaningful words of a question; all of its terms when it has no others.
 
     Chinese is segmented by a dictionary and each word compared by its pairs of characters, so that
-    工作进程 partly matches a text about 进程. Symbols without letters count where they are code.
+    工作进程 partly matches a text about 进程. Operators count where they are code, and flags of one
+    letter everywhere.
     """
     text = segmentation.to_nfkc(query)
     names = _names(text)

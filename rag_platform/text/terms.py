@@ -166,7 +166,7 @@ _ADDRESS = re.compile(r"\b\w+://\S*")
 
 def symbol_terms(text: str) -> list[str]:
     """The flags of a Markdown text and the symbols in its code, with repetitions."""
-    found = [symbol for span in CODE_SPANS.finditer(text) for symbol in _of_code(span.group())]
+    found = _find_in_spans(text)
     for run in structure(text) if "```" in text or "~~~" in text else ():
         if run.kind == "fence":
             found += _DECORATOR.findall(text, run.start, run.end)
@@ -181,7 +181,7 @@ def find_symbols(question: str) -> list[str]:
     >>> find_symbols("Really?! Yes -- it fails... why"), find_symbols("what is the ? operator")
     ([], ['§?'])
     """
-    found = [symbol for span in CODE_SPANS.finditer(question) for symbol in _of_code(span.group())]
+    found = _find_in_spans(question)
     bare = _ADDRESS.sub(" ", CODE_SPANS.sub(" ", question)).rstrip(" .?!。？！")
     found += _FLAG.findall(_ADDRESS.sub(" ", question)) + _DECORATOR.findall(bare)
     found += [
@@ -201,6 +201,10 @@ def is_sign(term: str) -> bool:
 def _as_term(symbol: str) -> str:
     term = SYMBOL + symbol
     return term if _SHORT_FLAG.fullmatch(term) else term.lower()
+
+
+def _find_in_spans(text: str) -> list[str]:
+    return [symbol for span in CODE_SPANS.finditer(text) for symbol in _of_code(span.group())]
 
 
 def _of_code(span: str) -> Iterator[str]:

@@ -245,13 +245,18 @@ def test_a_folder_that_moved_goes_on_with_its_documents(library: Library) -> Non
     assert (source.name, source.root, source.on_gone) == ("docs", str(moved), "keep")
 
 
-def test_a_folder_with_the_files_of_one_that_is_gone_is_not_read_as_another(
-    library: Library,
-) -> None:
+def move_three_files(library: Library) -> Path:
+    """The new place of the folder of three documents, `elsewhere`."""
     for name in ("a.md", "b.md", "sub/c.md"):
         library.write(name, f"# {name}")
     library.complete(library.receive())
-    moved = library.folder.rename(library.folder.parent / "elsewhere")
+    return library.folder.rename(library.folder.parent / "elsewhere")
+
+
+def test_a_folder_with_the_files_of_one_that_is_gone_is_not_read_as_another(
+    library: Library,
+) -> None:
+    moved = move_three_files(library)
     with pytest.raises(InputError, match=r"--source docs --moved; .* --source elsewhere"):
         library.receive(moved, sync=True)
     assert [it.name for it in library.ledger.sources("lib")] == ["docs"]
@@ -277,10 +282,7 @@ def test_another_folder_whose_files_have_the_same_names_is_a_source_of_its_own(
 def test_a_folder_with_few_files_of_one_that_is_gone_is_a_source_of_its_own(
     library: Library,
 ) -> None:
-    for name in ("a.md", "b.md", "sub/c.md"):
-        library.write(name, f"# {name}")
-    library.complete(library.receive())
-    moved = library.folder.rename(library.folder.parent / "elsewhere")
+    moved = move_three_files(library)
     (moved / "sub" / "c.md").unlink()
     (moved / "b.md").unlink()  # a third of them are no longer most
     assert decisions(library.receive(moved)) == {"elsewhere/a.md": "new"}

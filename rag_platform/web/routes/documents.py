@@ -16,7 +16,6 @@ from rag_platform.api import writing
 from rag_platform.api.cursors import make_cursor, read_cursor
 from rag_platform.api.document_views import chunk_part, section_part
 from rag_platform.api.envelopes import fill_shape, without_paths
-from rag_platform.api.places import image_texts
 from rag_platform.api.writing import open_root
 from rag_platform.config.strategies import load_strategy
 from rag_platform.contract.schema import (
@@ -36,6 +35,7 @@ from rag_platform.contract.upkeep_shapes import (
 from rag_platform.documents.metadata import with_file_metadata
 from rag_platform.errors import InputError, NotFoundError
 from rag_platform.evaluation.expectations import drop_for_document
+from rag_platform.retrieval.hydration import list_media_texts
 from rag_platform.retrieval.library import Lease, Library
 from rag_platform.storage.store import Store, read_records
 from rag_platform.web.dependencies import ApiView, MayAdminister, PageView, PathView, View
@@ -262,7 +262,7 @@ def get_chunk_texts(view: ApiView, chunk_id: Annotated[str, Path(max_length=100)
             view_title=texts.title,
             view_summary=texts.summary,
             view_tags=list(texts.tags),
-            images=[fill_shape(SourceImage, text) for text in image_texts(lease, chunk)],
+            images=[fill_shape(SourceImage, text) for text in list_media_texts(chunk, catalog)],
         )
 
 
