@@ -303,6 +303,7 @@ def _split_html(block: str, first: int, last: int) -> Iterator[tuple[str, int, i
         yield "html", first, last, 0, ""
 
 
+@functools.lru_cache(maxsize=4096)  # an answer asks for the headings above every sentence
 def heading_title(content: str) -> str:
     """The text of a heading without markup, pictures and a trailing `{ #anchor }`; of pictures
     alone their descriptions.

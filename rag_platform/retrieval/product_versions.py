@@ -348,6 +348,8 @@ def keep_newest(question: str, hits: Sequence[Hit]) -> list[Hit]:
             alike.setdefault(key, []).append(place)
     order: list[int | None] = list(range(len(hits)))
     for places in alike.values():
+        if all(versions[place] == versions[places[0]] for place in places):
+            continue  # saves looking at each pair
         for one, other in combinations(places, 2):
             better, worse = order[one], order[other]
             if better is None or worse is None or versions[better] == versions[worse]:
