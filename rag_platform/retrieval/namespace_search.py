@@ -21,7 +21,8 @@ from rag_platform.errors import InputError, ProviderError
 from rag_platform.ir import Candidate, Hit, QueryIR
 from rag_platform.observability import faults, tracing
 from rag_platform.processes import limits
-from rag_platform.query import analysis, filters
+from rag_platform.query import analysis, filters, translation
+from rag_platform.query.constants import MAX_RULED_CHARS
 from rag_platform.query.filters import FilterPlan
 from rag_platform.registry import traits
 from rag_platform.releases.release_store import Unreadable
@@ -41,6 +42,7 @@ from rag_platform.retrieval.product_versions import find_asked_versions, without
 from rag_platform.retrieval.retrievers import RETRIEVERS, Access, Retrieved
 from rag_platform.retrieval.search_context import SearchContext
 from rag_platform.retrieval.signals import SearchSignals, measure_signals
+from rag_platform.text.scripts import HAN_RUN, has_han
 from rag_platform.text.wording import pluralise
 
 # fields by which a caller names documents
@@ -116,12 +118,15 @@ def _search_phrasings(
     the parts of a question that asks for several things.
     """
     texts = query.rewrites or analysis.find_parts(query.normalised)
+    query = _translate(s, query)
     if not texts:
         return _search(s, query, plan, mode, top_k)
     depth = max(top_k, JOINED_HITS)
     others: list[Ranking] = []
     with s.attempt("rewrite", "the search phrasings could not be read (%s)"):
         phrasings = [analysis.reword(query, text, s.strategy.query) for text in texts]
+        if not query.rewrites:  # which are in the words of the texts
+            phrasings = [_translate(s, part) for part in phrasings]
         _embed_all(s, [query, *phrasings])
         for number, phrasing in enumerate(phrasings, 1):
             others.append(_search_phrasing(s, phrasing, number, (plan, mode, depth)))
@@ -182,6 +187,9 @@ def _search(
     if found.sparse and set(query.normalised.split()) <= set(query.identifiers):
         # an embedder sees little in DEB_HOST_MULTIARCH alone: lists of numbers are near to it
         found = replace(found, dense=[])
+    if query.translated and len(found.ran) == 2:
+        with s.attempt("translation", "the vectors of what was found could not be read (%s)"):
+            found = retrievers.score_translated(s, nameless, found)
     fused = _apply_feedback(s, query, access, found, _fuse(s, found))
     candidates = ranking.filter_after(s, plan, fused)
     if (
@@ -283,6 +291,38 @@ def _prepare(s: SearchContext) -> tuple[QueryIR, FilterPlan, str, int]:
             "query.normalized", {"query_norm": folded[:200], "query_hash": query.query_hash}
         )
         return query, plan, mode, top_k
+
+
+def _translate(s: SearchContext, query: QueryIR) -> QueryIR:
+    """The question with its words in English, where the library has English texts and no Chinese
+    ones, or the other way round.
+    """
+    lease, lexical = s.lease, s.lease.release.lexical
+    other = {"zh": "en", "en": "zh"}.get(query.language)
+    if (
+        not s.strategy.query.translate
+        or other is None
+        or len(query.sparse_query) > MAX_RULED_CHARS
+        or lexical is None
+        or isinstance(lexical, Unreadable)  # the sparse retriever reports it
+        or lease.holds_language(query.language)
+        or not lease.holds_language(other)
+    ):
+        return query
+    with s.attempt("translation", "the words of the question could not be translated (%s)"):
+        words = translation.translate(query.sparse_query, lexical.doc_freq)
+        found = [word.options[0][0] for word in words if word.options]
+        if not found:
+            return query
+        if has_han(query.sparse_query):
+            found.append(HAN_RUN.sub(" ", query.sparse_query))
+        return replace(
+            query,
+            expansions=(*query.expansions, *(it for word in words for it in word.options)),
+            translated=" ".join(found),
+            untranslated=" ".join(word.text for word in words if not word.options),
+        )
+    return query
 
 
 def _hash_rewritten(query: QueryIR) -> str:

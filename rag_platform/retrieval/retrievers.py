@@ -154,6 +154,8 @@ class _Search:
             fts_profile_id=release.manifest.index_profile,
             access_path="all" if self.access.allowed is None else "ids",
         )
+        if self.query.translated:
+            span.set(translated=self.query.translated, untranslated=self.query.untranslated)
         found: list[Candidate] = release.lexical.search(
             self.query.sparse_query,
             self.k + len(self.access.hidden),
@@ -346,6 +348,21 @@ def search_within(
     )
 
 
+def score_translated(s: SearchContext, query: QueryIR, found: Retrieved) -> Retrieved:
+    """`found`, with dense scores for what only the translated words found: across languages, the
+    lowest of the dense scores says too little of a text that is not among the nearest.
+    """
+    index = s.lease.release.dense
+    assert index is not None  # both retrievers have run
+    known = {candidate.chunk_id for candidate in found.dense}
+    others = [it.chunk_id for it in found.sparse if it.chunk_id not in known]
+    if not others:
+        return found
+    vector, _ = embed_question(s, query)
+    scored, _ = index.search(vector, len(others), chunk_ids=others)
+    return replace(found, dense=unite(found.dense, scored))
+
+
 def measure_trust(
     index: LexicalReader | None,
     query: QueryIR,
@@ -361,10 +378,12 @@ def measure_trust(
     names with the texts: its trust begins at NO_FOREIGN_TRUST and ends at one half, and its
     function words count in r although they are not searched for, since the texts surely lack them.
     Of XQuAD's English questions three in four stay below r = .14 on the Chinese paragraphs, nine in
-    ten below .2.
+    ten below .2. Where its words were translated, it is one half.
     """
     if index is None or not sparse:
         return 0.0
+    if query.translated:
+        return MOST_FOREIGN_TRUST
     best = [candidate.score for candidate in sparse[:WEIGHED_HITS]]
     most = index.full_match_score(expected_words(query) if foreign else query.sparse_query)
     r = sum(best) / len(best) / most if most > 0 else 0.0

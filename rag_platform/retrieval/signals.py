@@ -81,6 +81,8 @@ class SearchSignals:
 def measure_signals(index: LexicalReader | None, query: QueryIR, found: Retrieved) -> SearchSignals:
     """The signals of a search. Without a word index all words have equal weight."""
     subject = subject_of(query)
+    if query.translated:
+        subject = f"{query.translated} {query.untranslated}"
     reach = margin = None
     if index is not None and "sparse" in found.ran:
         words = _weigh_words(index, subject)
@@ -94,8 +96,9 @@ def measure_signals(index: LexicalReader | None, query: QueryIR, found: Retrieve
                 margin = (best - found.sparse[:MARGIN_RANK][-1].score) / best
     else:
         words = tuple(WeighedWord(word, 1.0, None) for word in _list_words(subject))
+    wide = is_wide(query.translated or subject)
     return SearchSignals(
-        reach, margin, _standing(found.dense), words, question_terms(subject), is_wide(subject)
+        reach, margin, _standing(found.dense), words, question_terms(subject), wide
     )
 
 

@@ -33,6 +33,7 @@ REWRITING = (
     " 'http://127.0.0.1:9/', api_key_env: ''}}\n"
 )
 SOFT = {"filters": {"image_caption": {"$contains": "upload", "$soft": True}}}
+FOREIGN = {"text": "upload 文件的 maximum size 限制是多少？"}
 # stage, where the bug is planted, what the strategy says for it, what is asked
 STAGES: list[tuple[str, str, str, dict[str, Any]]] = [
     ("rewrite", "rag_platform.query.rewriting:rewrite", REWRITING, {}),
@@ -42,6 +43,8 @@ STAGES: list[tuple[str, str, str, dict[str, Any]]] = [
     ("trust", "rag_platform.providers.tantivy:TantivyReader.full_match_score", "", {}),
     ("naming", "rag_platform.retrieval.document_mentions:DocumentNames.find_mentions", "", {}),
     ("spelling", "rag_platform.retrieval.spelling:find_corrections", "", {}),
+    ("translation", "rag_platform.query.translation:translate", "", FOREIGN),
+    ("translation", "rag_platform.retrieval.retrievers:score_translated", "", FOREIGN),
     ("fusion", "rag_platform.retrieval.fusion:MinMax.fuse", "", {}),
     (
         "feedback",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ from rag_platform.providers.joined import join_vectors
 from rag_platform.query import analysis
 from rag_platform.retrieval.library import Library
 from rag_platform.retrieval.retrievers import embed_question, prefers_approximate, weigh_parts
-from rag_platform.retrieval.search_context import SearchContext
+from rag_platform.retrieval.search_context import Artifacts, SearchContext
 
 GUIDE = [
     ("Limits", "The maximum upload size is 50 MB."),
@@ -124,3 +125,57 @@ def test_only_a_question_in_a_language_of_no_text_is_weighed_anew(
     place.write_text(yaml.safe_dump(config), encoding="utf-8")
     with pytest.raises(ConfigError, match=r"is \[1.0\] and the embedder has 2"):
         load_strategy(shelf.settings, "both")
+
+
+SERVERS = [
+    ("Logs", "The cache server merges its logs every night."),
+    ("Backups", "Backups are encrypted and stay for thirty days."),
+    ("Screens", "A browser shows the dashboard of every branch."),
+]
+
+
+def test_the_words_of_a_chinese_question_are_searched_for_in_english(
+    publish: Any, vary: Any, library: Library
+) -> None:
+    publish({"servers": SERVERS})
+    question = QueryRequest("缓存服务器的日志怎么合并？", mode="sparse")
+    assert [hit.chunk_id for hit in answer(library, question).hits] == ["servers-0"]
+    plain = vary("plain", "query: {translate: false}\n")
+    assert not answer(library, replace(question, strategy=plain)).hits
+    # a phrasing of the caller, in the language of the texts, is searched for as it is
+    phrased = answer(library, replace(question, searches=("dashboard",)))
+    assert {hit.chunk_id for hit in phrased.hits} == {"servers-0", "servers-2"}
+
+
+def test_english_words_are_searched_for_in_chinese(shelf: Any, tmp_path: Path) -> None:
+    (tmp_path / "logs.md").write_text("# 日志\n\n缓存服务器每晚合并日志。\n", encoding="utf-8")
+    (tmp_path / "shop.md").write_text("# 商店\n\n商店早上九点开门。\n", encoding="utf-8")
+    shelf.ingest(tmp_path / "logs.md", tmp_path / "shop.md")
+    question = QueryRequest("When does the cache server merge its logs?", mode="sparse")
+    assert [hit.filename for hit in answer(shelf.library(), question).hits] == ["logs.md"]
+
+
+def test_nothing_is_translated_where_texts_are_in_the_language_of_the_question(
+    shelf: Any, tmp_path: Path
+) -> None:
+    logs = "# Logs\n\nThe cache server merges its logs every night.\n"
+    (tmp_path / "logs.md").write_text(logs, encoding="utf-8")
+    (tmp_path / "shop.md").write_text("# 商店\n\n商店早上九点开门。\n", encoding="utf-8")
+    shelf.ingest(tmp_path / "logs.md", tmp_path / "shop.md")
+    asked = QueryRequest("缓存怎么合并？", mode="sparse")
+    assert not answer(shelf.library(), asked).hits
+
+
+def test_what_only_translated_words_find_gets_a_dense_score(
+    publish: Any, vary: Any, library: Library
+) -> None:
+    publish({"servers": SERVERS})
+    nearest, both = Artifacts(), Artifacts()
+    for words, artifacts in (("false", nearest), ("true", both)):
+        lines = f"retrieval: {{pool_k: 1}}\nquery: {{translate: {words}}}\n"
+        question = QueryRequest("浏览器", top_k=1, strategy=vary(f"one-{words}", lines))
+        answer(library, question, artifacts=artifacts)
+    assert [it.chunk_id for it in both.sparse] == ["servers-2"]
+    [first] = nearest.dense
+    assert first.chunk_id != "servers-2"
+    assert [it.chunk_id for it in both.dense] == [first.chunk_id, "servers-2"]

@@ -130,9 +130,19 @@ def test_a_question_in_another_script_is_not_judged_by_its_words(
     publish: Any, library: Library
 ) -> None:
     publish({"guide": GUIDE})
-    result = answer(library, QueryRequest("上传文件的最大限制是多少？"))
+    result = answer(library, QueryRequest("アップロードの上限はいくつですか？"))
     assert result.hits and result.signals["words_found"] is None
     assert result.signals["words_absent"] is None
+
+
+def test_a_translated_question_is_judged_by_the_words_of_its_translation(
+    publish: Any, library: Library
+) -> None:
+    publish({"guide": GUIDE})
+    found = answer(library, QueryRequest("上传文件的大小限制是多少？")).signals
+    other = answer(library, QueryRequest("上传的音乐有什么版权？")).signals  # music, copyright
+    assert found["words_found"] > 0.7 > other["words_found"]
+    assert found["words_absent"] < other["words_absent"]
 
 
 def test_addresses_of_other_sites_in_links_are_not_read() -> None:
