@@ -22,6 +22,10 @@ Box = tuple[float, float, float, float]
 
 # --- ledger rows ---------------------------------------------------------------------------------
 
+# Text in a binary file, as a rough share of its bytes; files full of images have less.
+_TEXT_SHARES = {"application/pdf": 0.03, "image": 0.0, "application": 0.1}
+_TEXT_TYPES = ("application/json", "application/xhtml+xml", "application/xml")
+
 
 @dataclass(frozen=True, slots=True)
 class Document:
@@ -90,6 +94,18 @@ class Version:
     def charset(self) -> str:
         """The encoding that the server declared, or an empty string."""
         return self.mime.partition("; charset=")[2]
+
+    @property
+    def text_bytes(self) -> int:
+        """The estimated bytes of text in it; the measured characters once it has been read."""
+        if self.mime.startswith("text/") or self.mime in _TEXT_TYPES:
+            return self.size
+        if (known := self.counts.get("text_chars")) is not None:
+            return int(known)
+        return int(
+            self.size
+            * _TEXT_SHARES.get(self.mime, _TEXT_SHARES.get(self.mime.partition("/")[0], 1.0))
+        )
 
 
 # --- 1. facts -----------------------------------------------------------------------------------

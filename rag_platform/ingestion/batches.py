@@ -20,7 +20,6 @@ from rag_platform.ingestion.committing import Committer
 from rag_platform.ingestion.embedding_batches import FIRST_BATCH, BatchEmbedder
 from rag_platform.ingestion.reading import Reader
 from rag_platform.ingestion.request import Hooks, IngestionTotals, Request, VersionRun
-from rag_platform.ingestion.text_sizes import text_bytes
 from rag_platform.intake.isolation import pool
 from rag_platform.ir import Json, StageOutcome, Version
 from rag_platform.ledger.ledger import Ledger
@@ -93,7 +92,7 @@ class _Round:
     ) -> None:
         self._versions, self._request, self._totals = versions, request, totals
         self._built = len(request.versions) - len(versions)
-        self._bytes_ahead = sum(map(text_bytes, versions))
+        self._bytes_ahead = sum(version.text_bytes for version in versions)
         self._reader = Reader(versions, request, self._announce, self._announce_pages)
         self._embedder = BatchEmbedder(request, totals)
         self._committer = Committer(request, totals, last=last)
@@ -138,7 +137,7 @@ class _Round:
         )
         if failure:
             self._committer.raise_if_full(failure[1])
-        self._bytes_ahead -= text_bytes(version)
+        self._bytes_ahead -= version.text_bytes
         self._add(self._committer.flush(run, outcomes, failure))
         self._built += 1
         if number + 1 < len(self._versions):

@@ -10,7 +10,6 @@ from rag_platform.config.settings import load_settings
 from rag_platform.config.strategies import load_strategy
 from rag_platform.errors import RagError
 from rag_platform.indexes.embedding_pool import begin_pool, parts
-from rag_platform.ingestion.text_sizes import text_bytes
 from rag_platform.ledger.ledger import Ledger
 from rag_platform.ledger.schema import Job
 from rag_platform.processes.processors import usable_processors
@@ -57,7 +56,7 @@ def _new_bytes(job: Job, ledger: Ledger) -> int:
         ledger.version(version_id) for version_id in job.args["version_ids"][:_MAX_VERSIONS]
     ]
     return sum(
-        text_bytes(version)
+        version.text_bytes
         for version in versions
         if ledger.document(version.namespace, version.doc_id).live_version is None
     )

@@ -14,7 +14,6 @@ from rag_platform.documents.versions import STAGES, VersionBuild, marker
 from rag_platform.errors import RagError
 from rag_platform.indexes.embedding import dense_texts, estimate
 from rag_platform.indexes.embedding_cache import EmbeddingCache
-from rag_platform.ingestion.text_sizes import text_bytes
 from rag_platform.intake.receiving import is_given_up
 from rag_platform.ir import Document, Json, Version, View
 from rag_platform.processes.processors import usable_processors
@@ -200,7 +199,7 @@ def _embedding_seconds(
 ) -> float:
     """Estimated seconds for embedding the missing texts and those of versions not chunked yet."""
     return estimate(
-        sum(map(text_bytes, uncut)),
+        sum(version.text_bytes for version in uncut),
         strategy.embedding,
         cache,
         processes=settings.embedding_processes,

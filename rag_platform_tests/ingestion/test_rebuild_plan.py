@@ -13,7 +13,6 @@ import pytest
 import yaml
 
 from rag_platform.ingestion.rebuild_plan import StagePlan, estimate_embedding, plan
-from rag_platform.ingestion.text_sizes import text_bytes
 from rag_platform.intake.receiving import ReceiveOptions, receive
 from rag_platform.workspace import DataRoot, Workspace
 
@@ -309,10 +308,10 @@ def test_bytes_whose_vectors_are_known_take_no_time(shelf: Any, tiny: Any, tmp_p
         and estimate_embedding(taken.to_process, DataRoot(**parts))["tiny"] == 0.0
     )
     version = shelf.ledger.version(taken.to_process[0])
-    assert text_bytes(version) == version.size == 52_008
-    assert text_bytes(replace(version, mime="application/pdf", counts={})) == 1_560
-    assert text_bytes(replace(version, mime="application/pdf", counts={"text_chars": 1234})) == 1234
-    assert text_bytes(replace(version, mime="image/png", counts={})) == 0
+    assert version.text_bytes == version.size == 52_008
+    assert replace(version, mime="application/pdf", counts={}).text_bytes == 1_560
+    assert replace(version, mime="application/pdf", counts={"text_chars": 1234}).text_bytes == 1234
+    assert replace(version, mime="image/png", counts={}).text_bytes == 0
 
 
 def test_counts_of_documents_that_share_texts(shelf: Any, tiny: Any, tmp_path: Path) -> None:
