@@ -10,8 +10,8 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 
+from rag_platform.assets.job_process import begin_embedding
 from rag_platform.indexes.embedding_pool import take_pool
-from rag_platform.ingestion.head_start import begin_embedding
 from rag_platform.intake.receiving import ReceiveOptions, receive
 from rag_platform.ir import EmbedderInfo
 from rag_platform.protocols import Vectors
