@@ -104,7 +104,7 @@ PROVIDERS: dict[str, dict[str, str]] = {
         "z_score": "rag_platform.retrieval.fusion:ZScore",
     },
     "ocr": {
-        "none": "rag_platform.documents.views:NoOcr",
+        "none": "rag_platform.providers.rapidocr:NoOcr",
         "rapidocr": "rag_platform.providers.rapidocr:RapidOcr",
     },
     "llm": {

@@ -9,9 +9,7 @@ import json
 import re
 import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from string import Formatter
-from typing import ClassVar
 
 from rag_platform.config.ingestion import CleaningConfig, QualityConfig, ViewConfig
 from rag_platform.config.settings import Strategy, canonical_json
@@ -25,7 +23,6 @@ from rag_platform.registry import make_provider
 from rag_platform.text.keyphrases import keyphrases
 from rag_platform.text.language import language
 from rag_platform.text.markdown_blocks import cells, table_heads
-from rag_platform.traits import Traits
 
 FIELDS = ("text", "headings", "terms", "keyphrases", "title", "summary", "tags")
 
@@ -237,19 +234,6 @@ def _score_length(length: int, config: QualityConfig) -> float:
     if length >= config.sat_len:
         return 1.0
     return (length - config.min_len) / (config.sat_len - config.min_len)
-
-
-@dataclass(frozen=True)
-class NoOcr:
-    """An OCR provider that reads nothing."""
-
-    NAME: ClassVar[str] = "none"
-    VERSION: ClassVar[str] = "1"
-    traits: ClassVar[Traits] = Traits()
-
-    def read(self, image: bytes) -> tuple[str, float | None]:
-        """Returns no text and no confidence."""
-        return "", None
 
 
 def terms_of(chunk: Chunk, texts: Mapping[str, MediaText]) -> str:

@@ -36,6 +36,18 @@ class Line:
 
 
 @dataclass(frozen=True)
+class NoOcr:
+    """No OCR: an image has no text."""
+
+    VERSION: ClassVar[str] = "1"
+    traits: ClassVar[Traits] = Traits()
+
+    def read(self, image: bytes) -> tuple[str, float | None]:
+        """Returns no text and no confidence."""
+        return "", None
+
+
+@dataclass(frozen=True)
 class RapidOcr:
     """Reads printed Chinese and English, also in images that are rotated by quarter turns.
 
