@@ -117,13 +117,6 @@ def erase(folder: Path, names: Names, also: Sequence[Lines] = ()) -> int:
     return sum(file.rewrite(list(_changes(file, names, traces))) for file in files)
 
 
-def without_words(value: Any, keys: Set[str] = TEXT_KEYS) -> Any:
-    """The JSON value with every text under one of the keys replaced by one that is not longer;
-    messages that contain only ids stay.
-    """
-    return _without_words(value, keys, False)
-
-
 def opaque(folder: Path) -> list[Path]:
     """The files below a folder in compressed formats that cannot be searched."""
     return [
@@ -307,15 +300,18 @@ def _erase_line(line: bytes, *, structured: bool) -> bytes:
     return _pad(short if len(short) <= len(line) else b"{}", len(line))
 
 
-def _without_words(value: Any, keys: Set[str], free: bool) -> Any:
+def without_words(value: Any, keys: Set[str] = TEXT_KEYS, *, free: bool = False) -> Any:
+    """The JSON value with every text under one of the keys replaced by one that is not longer;
+    messages that contain only ids stay. A `free` value is itself under one of the keys.
+    """
     if isinstance(value, dict):
         ids_only = isinstance(code := value.get("code"), str) and code in _ID_CODES
         return {
-            key: _without_words(item, keys, key in keys and not (ids_only and key == "message"))
+            key: without_words(item, keys, free=key in keys and not (ids_only and key == "message"))
             for key, item in value.items()
         }
     if isinstance(value, list):
-        return [_without_words(item, keys, free) for item in value]
+        return [without_words(item, keys, free=free) for item in value]
     if not free or not isinstance(value, str) or value == ERASED:
         return value
     return ERASED if len(value.encode("utf-8", "replace")) >= len(ERASED) else ""
