@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextlib import closing
 
-from rag_platform.config.settings import Strategy
+from rag_platform.config.settings import Limits, Strategy
 from rag_platform.indexes.catalog import CatalogReader
 from rag_platform.indexes.catalog_tables import CATALOG
 from rag_platform.processes.worker import Workers
@@ -36,6 +36,7 @@ def _results(
         store,
         Strategy.model_validate(manifest.strategy_config),
         manifest.profiles,
+        Limits(),
         manifest.versions.keys(),
         versions,
         manifest.files,

@@ -19,7 +19,7 @@ from rag_platform.config.profiles import (
     strategy_config_id,
     text_norm_profile_id,
 )
-from rag_platform.config.settings import Strategy
+from rag_platform.config.settings import Limits, Settings, Strategy
 from rag_platform.documents.metadata import with_file_metadata
 from rag_platform.errors import ReleaseError, StorageError, disk_full
 from rag_platform.indexes import delta as deltas
@@ -114,7 +114,7 @@ def build(
     release_id: str,
     lineage: Lineage,
     cache: EmbeddingCache,
-    processes: int = 0,
+    settings: Settings,
 ) -> tuple[Manifest, dict[str, str]]:
     """The manifest of a checked candidate that holds exactly the live versions, and the versions
     whose provenance could not be proved, with the first reason.
@@ -132,8 +132,11 @@ def build(
     parent, origin = lineage.parent, None
     if parent and not lineage.full and not full_build_reason(store, namespace, strategy, parent):
         origin = read_head(store.release_dir(namespace, parent))
+    processes = settings.embedding_processes
     with _candidate_directory(store, final) as directory, Workers(processes) as workers:
-        work = _Build(store, strategy, live, directory, origin, cache, processes, workers)
+        work = _Build(
+            store, strategy, live, directory, origin, cache, settings.limits, processes, workers
+        )
         work.run()
         checks, unproved = work.check(parent)
         work.write_versions()
@@ -206,6 +209,7 @@ class _Build:
     directory: Path
     origin: Manifest | None  # the parent's, when its files are reused
     cache: EmbeddingCache
+    limits: Limits
     processes: int
     workers: Workers
 
@@ -278,6 +282,7 @@ class _Build:
             store=self.store,
             strategy=self.strategy,
             profiles=self.profiles,
+            limits=self.limits,
             live={version.version_id for _, version in self.live.pairs},
             changed=self.live.changed,
             versions=self._count_versions(),

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from rag_platform.config.settings import Strategy
+from rag_platform.config.settings import Limits, Strategy
 from rag_platform.documents.drift import MOVED
 from rag_platform.documents.provenance import count_edited, verify_version
 from rag_platform.indexes import dense, dense_files, lexical
@@ -147,6 +147,7 @@ class Candidate:
     store: Store
     strategy: Strategy
     profiles: Mapping[str, str]
+    limits: Limits  # of reading a file again
     live: Collection[str]  # version_ids, of the `changed` documents only
     to_prove: Sequence[Version]  # versions whose provenance no earlier release has proved
     files: Collection[str]  # relative paths
@@ -278,7 +279,7 @@ class Candidate:
         failures: list[VerifyFailure] = []
         chunks = edited = 0
         tasks = [
-            (self.directory / CATALOG, self.store, self.strategy, self.profiles, share)
+            (self.directory / CATALOG, self.store, self.strategy, self.profiles, self.limits, share)
             for share in split_into_tasks(self.to_prove)
         ]
         for found, checked, changed in workers.map(_prove, tasks):
@@ -320,16 +321,16 @@ class Candidate:
 
 
 def _prove(
-    task: tuple[Path, Store, Strategy, Mapping[str, str], Sequence[Version]],
+    task: tuple[Path, Store, Strategy, Mapping[str, str], Limits, Sequence[Version]],
 ) -> tuple[list[VerifyFailure], int, int]:
     """(failures, number of chunks, number edited by hand) of versions; a task for `Workers`."""
-    path, store, strategy, profiles, versions = task
+    path, store, strategy, profiles, limits, versions = task
     failures: list[VerifyFailure] = []
     checked = edited = 0
     with closing(CatalogReader(path)) as catalog:
         for version in versions:
             chunks = catalog.chunks_of_version(version.version_id)
-            failures += verify_version(store, version, profiles, chunks, strategy=strategy)
+            failures += verify_version(store, version, profiles, chunks, limits, strategy)
             checked += len(chunks)
             edited += count_edited(chunks)
     return failures, checked, edited

@@ -232,7 +232,7 @@ def build_candidate(
             release_id=release_id,
             lineage=Lineage(parent, full, replaces),
             cache=cache,
-            processes=workspace.settings.embedding_processes,
+            settings=workspace.settings,
         )
         span.set(release_id=release_id, parent=parent, **manifest.counts)
         _trace_upsert(span, manifest, store)

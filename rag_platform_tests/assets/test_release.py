@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import dagster as dg
+import pymupdf
 import pytest
 
 from rag_platform.answering.engine import answer
@@ -249,6 +250,30 @@ def test_a_candidate_that_cannot_prove_a_quote_is_not_published(
         "rejected",
         "retired",
     ]
+
+
+def test_files_are_read_again_within_the_configured_limits(shelf: Any, tmp_path: Path) -> None:
+    """So a document that needs more than the defaults is proved by the same limits."""
+    with pymupdf.open() as document:
+        for number in range(40):
+            lines = [
+                f"Gate {number}.{line} opens at 05:30 and closes at nine." for line in range(60)
+            ]
+            document.new_page().insert_text((72, 40), lines)
+        document.save(tmp_path / "gates.pdf")
+    [key] = receive(
+        [tmp_path / "gates.pdf"], "default", shelf.workspace(), ReceiveOptions()
+    ).to_process
+    ingest_versions([shelf.ledger.version(key)], shelf.workspace())
+    _, checks = build_candidate("default", shelf.workspace())
+    assert all(check.passed for check in checks)
+    # over before it begins, also for a child that has to start
+    limits = shelf.settings.limits.model_copy(update={"parse_seconds": -1000.0})
+    settings = shelf.settings.model_copy(update={"limits": limits})
+    workspace = dataclasses.replace(shelf.workspace(), settings=settings)
+    _, checks = build_candidate("default", workspace, full=True)
+    details = {it.name: it.details for it in checks if not it.passed}
+    assert "raise limits.parse_seconds" in details["provenance_proved"]
 
 
 def test_publish_reads_the_verdicts_again(take: Any, shelf: Any) -> None:

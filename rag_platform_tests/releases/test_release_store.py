@@ -118,7 +118,7 @@ def make(store: Store, settings: Settings, tiny: Strategy) -> Callable[..., Live
 
 
 @pytest.fixture
-def grow(store: Store, tiny: Strategy) -> Callable[..., Manifest]:
+def grow(store: Store, settings: Settings, tiny: Strategy) -> Callable[..., Manifest]:
     """Build a release of the live versions and, unless a check failed, publish it."""
 
     def grow(
@@ -138,7 +138,7 @@ def grow(store: Store, tiny: Strategy) -> Callable[..., Manifest]:
                 release_id=release_id,
                 lineage=Lineage(parent),
                 cache=cache,
-                processes=1,
+                settings=settings,
             )
         if publish:
             make_public(store, release_id)
@@ -246,7 +246,7 @@ def test_delta_gives_what_a_full_build_gives(
 
 @pytest.mark.integration
 def test_documents_that_nobody_asked_for_are_taken_over_unseen(
-    store: Store, tiny: Strategy, make: Callable[..., Live]
+    store: Store, settings: Settings, tiny: Strategy, make: Callable[..., Live]
 ) -> None:
     guide, handbook = make("guide", GUIDE, tags=("ops",)), make("handbook", HANDBOOK)
     notes, newer = make("notes", NOTES), make("notes", NOTES + "A newer line.\n")
@@ -261,7 +261,7 @@ def test_documents_that_nobody_asked_for_are_taken_over_unseen(
                 release_id=release_id,
                 lineage=Lineage(parent),
                 cache=cache,
-                processes=1,
+                settings=settings,
             )
         make_public(store, release_id)
         return read_manifest(store.release_dir("default", release_id))
@@ -298,7 +298,11 @@ def test_documents_that_nobody_asked_for_are_taken_over_unseen(
 
 @pytest.mark.integration
 def test_what_was_not_asked_for_but_left_is_noticed(
-    store: Store, tiny: Strategy, make: Callable[..., Live], grow: Callable[..., Manifest]
+    store: Store,
+    settings: Settings,
+    tiny: Strategy,
+    make: Callable[..., Live],
+    grow: Callable[..., Manifest],
 ) -> None:
     grow([make("guide", GUIDE), make("notes", NOTES)], "r1")
     path = store.release_dir("default", "r1") / "catalog.sqlite"
@@ -314,7 +318,7 @@ def test_what_was_not_asked_for_but_left_is_noticed(
             release_id="r2",
             lineage=Lineage("r1"),
             cache=cache,
-            processes=1,
+            settings=settings,
         )
     assert {check.name: check.details for check in manifest.failures} == {
         "versions_complete": "2 versions of 1 document, expected 2"
@@ -635,7 +639,7 @@ store = Store(settings.home)
 with EmbeddingCache(store.embeddings_path) as cache:
     try:
         building.build(store, "default", load_strategy(settings), building.LiveVersions(live), \
-release_id="r2", lineage=building.Lineage("r1"), cache=cache)
+release_id="r2", lineage=building.Lineage("r1"), cache=cache, settings=settings)
     except StorageError as error:
         print(error.code, [path.name for path in sorted(store.releases_dir("default").iterdir())], \
 release_store.current(store, "default"))
@@ -762,7 +766,7 @@ live = [(from_json(Document, d), from_json(Version, v)) for d, v in read_json(se
 store = Store(settings.home)
 with EmbeddingCache(store.embeddings_path) as cache:
     building.build(store, "default", load_strategy(settings), building.LiveVersions(live), \
-release_id="r2", lineage=building.Lineage("r1"), cache=cache)
+release_id="r2", lineage=building.Lineage("r1"), cache=cache, settings=settings)
 """
 
 
