@@ -100,7 +100,7 @@ def candidate(
     """Build the namespace's next release from its live versions, by delta from the published one,
     and check it.
     """
-    namespace = context.partition_key
+    namespace = _library_of(context, platform)
     tag_library(context, [namespace])
     workspace = platform.root.workspace(namespace)
     store, ledger = workspace.store, workspace.ledger
@@ -173,6 +173,19 @@ def candidate(
             severity=_WARN if result is gate_result or result.is_overruled else _ERROR,
             **_describe(result, manifest.release_id),
         )
+
+
+def _library_of(context: dg.AssetExecutionContext, platform: Platform) -> str:
+    """The library of a run. The UI adds any key that is typed into it as a partition, which must
+    neither make a library nor name a folder.
+    """
+    require_partition(context)
+    namespace: str = context.partition_key
+    if namespace not in platform.root.ledger.namespaces():
+        raise dg.Failure(
+            f"no library {namespace!r} in the ledger; delete this partition", allow_retries=False
+        )
+    return namespace
 
 
 def find_rejection(
@@ -309,7 +322,7 @@ def published_release(
     """Publish the namespace's newest candidate, unless the published release has the same content.
     In the release job its canaries are asked afterwards.
     """
-    namespace = context.partition_key
+    namespace = _library_of(context, platform)
     tag_library(context, [namespace])
     workspace = platform.root.workspace(namespace)
     store, ledger = workspace.store, workspace.ledger

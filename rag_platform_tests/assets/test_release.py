@@ -138,6 +138,29 @@ def test_a_release_run_builds_checks_and_publishes(
     assert "were asked of" in figures["canaries"]["report"].value
 
 
+@pytest.mark.parametrize("stage", ["catalog", "published_release"])
+@pytest.mark.parametrize("typed", ["typo", "../../../elsewhere"])
+def test_a_partition_of_no_library_makes_none(
+    instance: dg.DagsterInstance, shelf: Any, stage: str, typed: str
+) -> None:
+    """The UI adds any key that is typed into it."""
+    instance.add_dynamic_partitions("namespaces", [typed])
+    stores = ("catalog", "lexical_index", "dense_index")
+    result = defs.resolve_job_def("release").execute_in_process(
+        instance=instance,
+        partition_key=typed,
+        asset_selection=[dg.AssetKey(name) for name in (stores if stage == "catalog" else [stage])],
+        raise_on_error=False,
+    )
+    (failed,) = result.get_step_failure_events()
+    told = failed.step_failure_data.user_failure_data
+    assert told is not None and told.description == (
+        f"no library {typed!r} in the ledger; delete this partition"
+    )
+    assert not (shelf.store.home / "releases" / typed).exists()
+    assert shelf.ledger.jobs() == []
+
+
 def test_the_job_of_a_run_from_the_ui_says_how_far_it_came_and_where_its_trace_is(
     instance: dg.DagsterInstance, take: Any, shelf: Any
 ) -> None:
