@@ -22,12 +22,17 @@ from rag_platform.assets.metadata import (
     failure,
     materialization,
 )
-from rag_platform.assets.partitions import define_check, document_versions, stage_code_versions
+from rag_platform.assets.partitions import (
+    define_check,
+    document_versions,
+    require_partition,
+    stage_code_versions,
+)
 from rag_platform.assets.resources import Platform
 from rag_platform.assets.runs import raise_if_cancelled, run_of_job, tag_library
 from rag_platform.config.profiles import INGESTION_STAGES
 from rag_platform.config.settings import load_settings
-from rag_platform.errors import DocumentError, RagError
+from rag_platform.errors import DocumentError, NotFoundError, RagError
 from rag_platform.ingestion.batches import ingest_versions
 from rag_platform.ingestion.request import Hooks, IngestionTotals
 from rag_platform.ir import StageOutcome, Version
@@ -99,8 +104,8 @@ def ingestion(
             " its partition there"
         )
         return
-    failures: list[str] = []
-    found = _by_namespace(context.partition_keys, platform.root.ledger)
+    require_partition(context)
+    found, failures = _by_namespace(context.partition_keys, platform.root.ledger)
     tag_library(context, found)
     for namespace, versions in found.items():
         failures += _ingest(context, platform.root.workspace(namespace), namespace, versions)
@@ -287,12 +292,22 @@ def add_totals(result: dict[str, Any], totals: IngestionTotals) -> dict[str, Any
     }
 
 
-def _by_namespace(keys: Sequence[str], ledger: Ledger) -> dict[str, list[Version]]:
+def _by_namespace(
+    keys: Sequence[str], ledger: Ledger
+) -> tuple[dict[str, list[Version]], list[str]]:
+    """The versions of the keys by namespace, and a failure for each key that names none: one typed
+    into the UI, or of a version that was deleted meanwhile. It must not stop the others.
+    """
     found: dict[str, list[Version]] = defaultdict(list)
+    unknown: list[str] = []
     for key in keys:
-        version = ledger.version(key)
+        try:
+            version = ledger.version(key)
+        except NotFoundError as error:
+            unknown.append(f"{key}: [{error.code}] {error.message}; delete this partition")
+            continue
         found[version.namespace].append(version)
-    return found
+    return found, unknown
 
 
 # span of a document's trace to the message while it runs; pages and embeddings have counts instead

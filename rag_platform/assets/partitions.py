@@ -56,6 +56,16 @@ PARTITION_TAG = "dagster/partition"  # of a run for one partition
 RANGE_START, RANGE_END = "dagster/asset_partition_range_start", "dagster/asset_partition_range_end"
 
 
+def require_partition(context: dg.AssetExecutionContext) -> None:
+    """Fail a run that was started without a partition, as `dagster job execute` does."""
+    if not (context.has_partition_key or context.has_partition_key_range):
+        raise dg.Failure(
+            f"job {context.run.job_name!r} was started without a partition; choose partitions in"
+            f""" the UI, or add --tags '{{"{PARTITION_TAG}": "KEY"}}' to `dagster job execute`""",
+            allow_retries=False,
+        )
+
+
 def contiguous(keys: Sequence[str], wanted: set[str]) -> list[tuple[str, str]]:
     """(first, last) of each contiguous run of wanted keys, in the order of `keys`.
 

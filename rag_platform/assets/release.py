@@ -20,6 +20,7 @@ from rag_platform.assets.partitions import (
     define_check,
     namespaces,
     release_code_versions,
+    require_partition,
     unread_inputs,
 )
 from rag_platform.assets.resources import Platform

@@ -278,6 +278,41 @@ def test_checks_without_their_documents_are_skipped(
     assert any("nothing was checked" in e.user_message for e in instance.all_logs(result.run_id))
 
 
+@pytest.mark.parametrize("name", ["ingest", "release"])
+def test_a_run_without_a_partition_says_how_to_choose_one(
+    instance: dg.DagsterInstance, name: str
+) -> None:
+    """As `dagster job execute` starts it."""
+    result = defs.resolve_job_def(name).execute_in_process(instance=instance, raise_on_error=False)
+    (failed,) = result.get_step_failure_events()
+    told = failed.step_failure_data.user_failure_data
+    assert told is not None and told.description == (
+        f"job '{name}' was started without a partition; choose partitions in the UI, or add --tags"
+        """ '{"dagster/partition": "KEY"}' to `dagster job execute`"""
+    )
+
+
+def test_a_partition_of_no_document_stops_no_other(
+    instance: dg.DagsterInstance, received: Any, shelf: Any
+) -> None:
+    """The UI adds any key that is typed into it."""
+    (first,) = received(a="# A\n\nOne.\n")
+    instance.add_dynamic_partitions("document_versions", ["typed"])
+    _, last = received(b="# B\n\nTwo.\n")
+    result = run(instance, first, last)
+    (failed,) = result.get_step_failure_events()
+    assert failed.step_failure_data.user_failure_data.description == (
+        "1 of 3 documents failed:\n"
+        "typed: [not_found] no version 'typed' in the ledger; delete this partition"
+    )
+    assert status(instance, "embeddings", [first, "typed", last]) == [
+        "MATERIALIZED",
+        "FAILED",
+        "MATERIALIZED",
+    ]
+    assert len(shelf.ledger.live("default")) == 2
+
+
 def test_damaged_data_fails_the_run(
     instance: dg.DagsterInstance, received: Any, shelf: Any
 ) -> None:
