@@ -18,7 +18,7 @@ from rag_platform.config.profiles import index_profile, stage_profiles
 from rag_platform.config.settings import Strategy
 from rag_platform.documents.metadata import with_file_metadata
 from rag_platform.documents.provenance import UNREADABLE
-from rag_platform.errors import NotFoundError, RagError, ReleaseError
+from rag_platform.errors import NotFoundError, RagError, ReleaseError, unknown_namespace
 from rag_platform.indexes.catalog import CatalogReader
 from rag_platform.indexes.embedding_cache import EmbeddingCache
 from rag_platform.intake.receiving import failure_profile
@@ -479,7 +479,7 @@ def publish_candidate(
     judge the candidate, `outdated_candidate` when another release was published since it was built.
     """
     store, ledger = root.store, root.ledger
-    with store.writer(namespace, f"publish {release_id}", wait=_LOCK_SECONDS):
+    with _writing(namespace, f"publish {release_id}", root):
         settle(namespace, root)
         recorded, published = ledger.read_published(namespace), releases.current(store, namespace)
         manifest = read_head(store.release_dir(namespace, release_id))
@@ -560,7 +560,7 @@ def push_current(namespace: str, root: DataRoot) -> str:
     before or whose last push was interrupted. Returns the release_id.
     """
     store = root.store
-    with store.writer(namespace, "push", wait=_LOCK_SECONDS):
+    with _writing(namespace, "push", root):
         settle(namespace, root)
         release_id = releases.require_current(store, namespace)
         manifest = releases.require_publishable(store, namespace, release_id, override=True)
@@ -598,12 +598,22 @@ def record_check(
     return manifest
 
 
+def _writing(namespace: str, owner: str, root: DataRoot) -> AbstractContextManager[None]:
+    """The write lock of an existing library, so that a mistyped name makes no folder. Raises
+    NotFoundError.
+    """
+    known = root.ledger.namespaces()
+    if namespace not in known:
+        raise unknown_namespace(namespace, known)
+    return root.store.writer(namespace, owner, wait=_LOCK_SECONDS)
+
+
 def roll_back(namespace: str, to: str | None, root: DataRoot) -> Release:
     """Publish `to`, or by default the release before the current one, and bind the namespace to
     the strategy that built it. Returns the release that is published now.
     """
     store, ledger = root.store, root.ledger
-    with store.writer(namespace, "rollback", wait=_LOCK_SECONDS):
+    with _writing(namespace, "rollback", root):
         settle(namespace, root)
         recorded, before = ledger.read_published(namespace), releases.current(store, namespace)
         to = to or releases.before_current(store, namespace)
@@ -633,7 +643,7 @@ def go_forward(namespace: str, root: DataRoot) -> Release:
     one.
     """
     store, ledger = root.store, root.ledger
-    with store.writer(namespace, "forward", wait=_LOCK_SECONDS):
+    with _writing(namespace, "forward", root):
         try:
             published = releases.current(store, namespace)
         except ReleaseError:
@@ -685,7 +695,7 @@ def history(namespace: str, root: DataRoot) -> list[Json]:
 
 def pin_release(namespace: str, release_id: str, pinned: bool, root: DataRoot) -> Release:
     """Pin a release against retention, or unpin it. Raises NotFoundError if it is not on disk."""
-    with root.store.writer(namespace, "pin a release", wait=_LOCK_SECONDS):
+    with _writing(namespace, "pin a release", root):
         read_head(root.store.release_dir(namespace, release_id))
         root.ledger.update_release(namespace, release_id, pinned=pinned)
     return _row(namespace, release_id, root.ledger)

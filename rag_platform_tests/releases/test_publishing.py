@@ -560,7 +560,7 @@ def test_going_forward_mends_a_damaged_pointer(desk: Any) -> None:
     never.parent.mkdir()
     never.write_bytes(b"")
     told = desk.call("releases", "forward", "--namespace", "other")
-    assert (told.exit_code, told.error["code"]) == (1, "no_release")
+    assert (told.exit_code, told.error["code"]) == (1, "unknown_namespace")  # to the ledger
 
 
 @pytest.mark.parametrize("name", ["manifest.json", "versions.json"])
@@ -582,3 +582,16 @@ def test_a_job_makes_a_damaged_pointer_name_what_the_ledger_says(desk: Any) -> N
     first = damage_pointer(desk)
     assert desk.call("ingest", desk.docs).data["release_id"] == first
     assert releases.current(desk.store, "default") == first
+
+
+@pytest.mark.parametrize("name", ["typo", "../../evil"])
+def test_nothing_is_done_to_the_releases_of_an_unknown_library(shelf: Any, name: str) -> None:
+    for change in (
+        lambda: roll_back(name, None, shelf.root),
+        lambda: go_forward(name, shelf.root),
+        lambda: pin_release(name, "r1", True, shelf.root),
+        lambda: publish_candidate(name, "r1", shelf.root, override="because"),
+    ):
+        with pytest.raises(NotFoundError, match="unknown library"):
+            change()
+    assert not list(shelf.store.home.parent.rglob("*.writer"))
