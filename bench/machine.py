@@ -181,6 +181,7 @@ def compare_with_full(place: Place) -> None:
             release_id="full",
             lineage=Lineage(full=True),
             cache=cache,
+            settings=place.settings,
         )
     assert not manifest.failures, manifest.failures
     full = state_of(place, "full", QUERIES)

@@ -116,6 +116,7 @@ def difference(shelf: libraries.Shelf, release_id: str) -> list[str]:
             release_id="full",
             lineage=Lineage(full=True),
             cache=cache,
+            settings=shelf.settings,
         )
     grown, whole = (
         open_release(shelf.store, libraries.NAMESPACE, release_id=name)

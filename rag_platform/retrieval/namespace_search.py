@@ -21,9 +21,11 @@ from rag_platform.errors import InputError, ProviderError
 from rag_platform.ir import Candidate, Hit, QueryIR
 from rag_platform.observability import faults, tracing
 from rag_platform.processes import limits
+from rag_platform.protocols import LexicalReader
 from rag_platform.query import analysis, filters, translation
 from rag_platform.query.constants import MAX_RULED_CHARS
 from rag_platform.query.filters import FilterPlan
+from rag_platform.query.translation import Translated
 from rag_platform.registry import traits
 from rag_platform.releases.release_store import Unreadable
 from rag_platform.retrieval import document_mentions, fusion, ranking, retrievers, spelling
@@ -312,7 +314,7 @@ def _translate(s: SearchContext, query: QueryIR) -> QueryIR:
     with s.attempt("translation", "the words of the question could not be translated (%s)"):
         words = translation.translate(query.sparse_query, lexical.doc_freq)
         found = [word.options[0][0] for word in words if word.options]
-        if not found:
+        if not found or _holds_most(lexical, words):
             return query
         if has_han(query.sparse_query):
             found.append(HAN_RUN.sub(" ", query.sparse_query))
@@ -323,6 +325,14 @@ def _translate(s: SearchContext, query: QueryIR) -> QueryIR:
             untranslated=" ".join(word.text for word in words if not word.options),
         )
     return query
+
+
+def _holds_most(lexical: LexicalReader, words: Sequence[Translated]) -> bool:
+    """True where the library has most of a Chinese question's words, as in notes beside code, which
+    count as English.
+    """
+    own = [bool(lexical.doc_freq(word.text)) for word in words if has_han(word.text)]
+    return sum(own) * 2 > len(words)
 
 
 def _hash_rewritten(query: QueryIR) -> str:
