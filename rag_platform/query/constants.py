@@ -42,5 +42,8 @@ MAX_KEYWORD_CHARS: Final = 80
 # maximum filters; chosen by hand
 MAX_FILTERS: Final = 4
 
-# of a word of the question, searched in its place; chosen by hand
+# --- translation ----------------------------------------------------------------------------------
+# maximum translations of a word that are looked for in the library; chosen by hand
+MAX_LOOKED_UP: Final = 100
+# maximum translations of a word, searched in its place; docs/decisions/0016
 MAX_TRANSLATIONS: Final = 4

@@ -6,13 +6,13 @@ from __future__ import annotations
 
 import gzip
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache, lru_cache
 from importlib.resources import files
 from itertools import islice
 from typing import NamedTuple
 
-from rag_platform.query.constants import MAX_TRANSLATIONS
+from rag_platform.query.constants import MAX_LOOKED_UP, MAX_TRANSLATIONS
 from rag_platform.text.scripts import HAN, HAN_RUN, has_han, simplify
 from rag_platform.text.segmentation import dictionary_terms, to_nfkc
 from rag_platform.text.stop_words import CHINESE_FUNCTION_WORDS, ENGLISH
@@ -75,7 +75,7 @@ def _list_words(text: str) -> list[str]:
     return [word for word in words if len(word) > 1 and word not in CHINESE_FUNCTION_WORDS]
 
 
-@lru_cache(maxsize=4096)
+@lru_cache(maxsize=512)
 def _find_english(word: str) -> tuple[tuple[str, float], ...]:
     """English words that translate a Chinese one, best first, with their weights."""
     weights: dict[str, float] = {}
@@ -87,10 +87,10 @@ def _find_english(word: str) -> tuple[tuple[str, float], ...]:
         for term, weight in _weigh(senses):
             weights[term] = max(weight, weights.get(term, 0.0))
         at = lines.find(f"\n{word}\t", end)
-    return tuple(sorted(weights.items(), key=lambda it: -it[1]))
+    return _list_best(weights)
 
 
-@lru_cache(maxsize=4096)
+@lru_cache(maxsize=512)
 def _find_chinese(word: str) -> tuple[tuple[str, float], ...]:
     """Chinese words that an English stem translates, best first, with their weights."""
     weights: dict[str, float] = {}
@@ -101,7 +101,12 @@ def _find_chinese(word: str) -> tuple[tuple[str, float], ...]:
         for term, weight in _weigh(senses):
             if stem(term) == word and 1 < len(chinese) <= _MAX_CHARS:
                 weights[chinese] = max(weight, weights.get(chinese, 0.0))
-    return tuple(sorted(weights.items(), key=lambda it: -it[1]))
+    return _list_best(weights)
+
+
+def _list_best(weights: Mapping[str, float]) -> tuple[tuple[str, float], ...]:
+    best = sorted(weights.items(), key=lambda it: -it[1])
+    return tuple(best[:MAX_LOOKED_UP])
 
 
 def _weigh(senses: str) -> Iterator[tuple[str, float]]:

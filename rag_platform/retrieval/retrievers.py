@@ -155,7 +155,7 @@ class _Search:
             access_path="all" if self.access.allowed is None else "ids",
         )
         if self.query.translated:
-            span.set(translated=self.query.translated, untranslated=self.query.untranslated)
+            span.set(words=self.query.translated)
         found: list[Candidate] = release.lexical.search(
             self.query.sparse_query,
             self.k + len(self.access.hidden),
