@@ -47,18 +47,31 @@ _UNIT = (  # of a Chinese number: 三百件, 两倍
 )
 _ENGLISH_UNIT = rf"[ -](?=(?P<noun>(?!(?:{'|'.join(_VALUES)})\b)[a-z]{{3,}}))"
 _ONE_TO_NINE = f"[{HAN_DIGITS[1:]}]"
-# a number in words before its unit: no ordinal, estimate (两三天) or decimal, nor 十分, 百分之 and
-# the articles one and 一个; and the digits of `3-day`, which are compared with 3 days
+# a number in words before its unit: no ordinal but that of a clause or a chapter, estimate (两三天)
+# or decimal, nor 十分, 百分之 and the articles one and 一个; and the digits of `3-day`, which are
+# compared with 3 days
+_BELOW_HUNDRED = rf"{_ONE_TO_NINE}?十{_ONE_TO_NINE}?"
+_HUNDREDS = rf"百(?:零{_ONE_TO_NINE}|{_BELOW_HUNDRED})?"
 _WRITTEN = re.compile(
-    rf"(?<![第几数百千两兩十〇{HAN_DIGITS}])(?<![点點](?!.{{1,3}}分))(?!十分(?!钟|鐘))"
-    rf"(?P<han>[一二][〇○{HAN_DIGITS}]{{3}}(?=年)|(?:{_ONE_TO_NINE}|[两兩])?百(?:零{_ONE_TO_NINE}"
-    rf"|{_ONE_TO_NINE}?十{_ONE_TO_NINE}?)?|{_ONE_TO_NINE}?十{_ONE_TO_NINE}?|[{HAN_DIGITS[2:]}两兩]"
-    rf"|(?<![同某每这這那前后後])一(?=[天周年月日号號倍元岁歲秒米]))(?!分之)(?={_UNIT})"
+    rf"(?<![几数百千两兩十〇{HAN_DIGITS}])(?<![点點](?!.{{1,3}}分))(?!十分(?!钟|鐘))"
+    rf"(?<!第(?![{HAN_DIGITS}十百]{{1,5}}[条條款章节節项項页頁]))"
+    rf"(?P<han>[一二][〇○{HAN_DIGITS}]{{3}}(?=年)"
+    rf"|(?:{_ONE_TO_NINE}|[两兩])千(?:零(?:{_BELOW_HUNDRED}|{_ONE_TO_NINE})"
+    rf"|{_ONE_TO_NINE}{_HUNDREDS})"
+    rf"|(?:{_ONE_TO_NINE}|[两兩])?{_HUNDREDS}|{_BELOW_HUNDRED}|[{HAN_DIGITS[2:]}两兩]"
+    rf"|(?<=第)一|(?<![同某每这這那前后後])一(?=[天周年月日号號倍元岁歲秒米]))"
+    rf"(?!分之)(?={_UNIT})"
     rf"|(?<![\w.-])(?P<word>(?:{'|'.join(_TENS[1:])})(?:-(?:{'|'.join(_WORDS[:9])}))?"
     rf"|{'|'.join(_WORDS[1:])}|\d{{1,9}}(?=-)){_ENGLISH_UNIT}",
     re.IGNORECASE,
 )
+# 百分之五十, 三分之一
+_SHARE = re.compile(
+    rf"(?P<of>[{HAN_DIGITS}十百]{{1,5}})分之(?P<part>[{HAN_DIGITS}十百]{{1,5}})"
+    rf"(?:[点點](?P<decimals>[{HAN_DIGITS}]{{1,4}}))?"
+)
 _COUNTED = re.compile(rf"\d\s?{_UNIT}|\d{_ENGLISH_UNIT}")
+_COUNTED_SHARE = re.compile(r"\d\s?(?P<sign>[%％/])")
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,16 +241,22 @@ def numbers(text: str) -> set[str]:
 
 def count_alike(sentence: str, *texts: str) -> tuple[str, ...]:
     """The sentence and the texts with written numbers in digits, so that they can be compared; in
-    the sentence only those of units that the texts count.
+    the sentence only those of units that the texts count, and shares written as theirs.
 
     >>> count_alike("加班按三倍支付，分两步", "加班按两倍支付")
     ('加班按3倍支付，分两步', '加班按2倍支付')
     """
     read = [_write_numbers(text) for text in texts]
     counted = frozenset[str]().union(*(units for _, units in read))
-    own = _WRITTEN.sub(
-        lambda it: _write_number(it) if _read_unit(it) in counted else it[0], sentence
+    signs = {
+        it["sign"].replace("％", "%")
+        for written, _ in read
+        for it in _COUNTED_SHARE.finditer(written)
+    }
+    own = _SHARE.sub(
+        lambda it: share if signs.intersection(share := _write_share(it)) else it[0], sentence
     )
+    own = _WRITTEN.sub(lambda it: _write_number(it) if _read_unit(it) in counted else it[0], own)
     return own, *(written for written, _ in read)
 
 
@@ -245,7 +264,7 @@ def count_alike(sentence: str, *texts: str) -> tuple[str, ...]:
 def _write_numbers(text: str) -> tuple[str, frozenset[str]]:
     """The text with written numbers in digits, and the units that it counts."""
     # cached, because each sentence of an answer is compared with the same passages
-    written = _WRITTEN.sub(_write_number, text)
+    written = _WRITTEN.sub(_write_number, _SHARE.sub(_write_share, text))
     return written, frozenset(_read_unit(found) for found in _COUNTED.finditer(written))
 
 
@@ -257,6 +276,12 @@ def _write_number(found: re.Match[str]) -> str:
     word = found["word"].lower()
     number = word if word.isdecimal() else sum(_VALUES[part] for part in word.split("-"))
     return f"{number} "
+
+
+def _write_share(found: re.Match[str]) -> str:
+    of, part = read_han(found["of"]), read_han(found["part"])
+    decimals = f".{read_han(found['decimals'])}" if found["decimals"] else ""
+    return f"{part}{decimals}%" if of == "100" else f"{part}{decimals} / {of}"
 
 
 def _read_unit(found: re.Match[str]) -> str:

@@ -239,7 +239,7 @@ def date_forms(iso: str) -> list[str]:
 
 def read_han(number: str) -> str:
     """A Chinese number in digits, counted (十八) or digit by digit (二〇二四)."""
-    for name, zeros in (("百", "00"), ("十", "0")):
+    for name, zeros in (("千", "000"), ("百", "00"), ("十", "0")):
         many, unit, rest = number.rpartition(name)
         if unit:
             return str(int((read_han(many) if many else "1") + zeros) + int(read_han(rest) or 0))

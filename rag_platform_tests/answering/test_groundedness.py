@@ -74,6 +74,20 @@ RESTART = "The router restarts within two minutes, after twenty-five retries."
         ("提升三点五倍。", "提升 3.5 倍。", ""),  # not 5
         ("两个版本在同一年发布。", "两个版本均于 2019 年发布。", ""),
         ("三分之一的用户", "60% 的用户得 2 分。", ""),
+        ("报销百分之五十五。", "报销 55%。", ""),
+        ("报销百分之六十。", "报销 55%。", "60"),
+        ("报销 60%。", "报销百分之五十点五。", "60"),
+        ("增长百分之五十点五。", "增长50.5%。", ""),
+        ("全部，百分之百。", "100% 的用户。", ""),
+        ("三分之一的用户。", "三分之二的用户，共 3 人。", "1"),
+        ("押金一千二百元。", "押金 1,200 元。", ""),
+        ("押金一千零五十元。", "押金 1,500 元。", "1050"),
+        ("押金两千三百元。", "押金2300元。", ""),
+        ("重三千克。", "重3千克。", ""),  # 千克 is a kilogram
+        ("见第三条。", "见第3条。", ""),
+        ("见第三条。", "见第4条。", "3"),
+        ("第一，见第二十一条。", "见第21条。", ""),
+        ("第三次", "3次", ""),  # no number of a clause
         ("It has a three-minute timeout.", "The timeout is 3 minutes.", ""),
         ("It has a 3-minute timeout.", "The timeout is three minutes.", ""),
         ("It has three boxes.", "It has one box of 5 boxes.", "3"),
@@ -88,7 +102,15 @@ def test_numbers_in_words_are_compared_as_numbers(sentence: str, body: str, miss
 
 
 @pytest.mark.parametrize(
-    "run", ["二" * 100_000, "十百" * 50_000, "twenty-2" * 20_000, "2 " * 50_000, "2-" * 50_000]
+    "run",
+    [
+        "二" * 100_000,
+        "十百" * 50_000,
+        "第" * 100_000,
+        "twenty-2" * 20_000,
+        "2 " * 50_000,
+        "2-" * 50_000,
+    ],
 )
 def test_long_runs_of_numbers_are_no_counts(run: str) -> None:
     assert count_alike(run, run + "个") == (run, run + "个")
