@@ -248,14 +248,13 @@ def count_alike(sentence: str, *texts: str) -> tuple[str, ...]:
     """
     read = [_write_numbers(text) for text in texts]
     counted = frozenset[str]().union(*(units for _, units in read))
-    signs = {
-        it["sign"].replace("％", "%")
-        for written, _ in read
-        for it in _COUNTED_SHARE.finditer(written)
-    }
-    own = _SHARE.sub(
-        lambda it: share if signs.intersection(share := _write_share(it)) else it[0], sentence
-    )
+    own = sentence
+    if "分之" in sentence:
+        found = (it["sign"] for written, _ in read for it in _COUNTED_SHARE.finditer(written))
+        signs = {sign.replace("％", "%") for sign in found}
+        own = _SHARE.sub(
+            lambda it: share if signs.intersection(share := _write_share(it)) else it[0], own
+        )
     own = _WRITTEN.sub(lambda it: _write_number(it) if _read_unit(it) in counted else it[0], own)
     return own, *(written for written, _ in read)
 

@@ -82,8 +82,8 @@ class QueryConfig(Section):
     max_expansions: int = Field(default=12, ge=0, le=100)
     # do not search the lexical index for which, how, 什么 and the like
     drop_function_words: bool = True
-    # search for the words of a Chinese question also in English, if no document is in Chinese, and
-    # the other way round
+    # search for the words of a Chinese question also in English, if no Chinese document has most of
+    # them, and the other way round
     translate: bool = True
     function_words: tuple[str, ...] = ()  # additional ones
     rewrite: RewriteConfig = RewriteConfig()

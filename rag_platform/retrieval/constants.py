@@ -38,6 +38,9 @@ FULL_TRUST: Final = 0.15
 NO_FOREIGN_TRUST: Final = 0.15
 # maximum trust for such a question; docs/decisions/0005
 MOST_FOREIGN_TRUST: Final = 0.5
+# share of its greatest score from which a text of a library in two languages answers a question in
+# its own words; docs/decisions/0016
+OWN_WORDS_REACH: Final = 0.5
 # share of the chunks from which a release counts as being in a language; docs/decisions/0005
 HELD_LANGUAGE: Final = 0.05
 

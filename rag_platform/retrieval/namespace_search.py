@@ -34,6 +34,7 @@ from rag_platform.retrieval.constants import (
     LEADING_HITS,
     MAX_OVERFETCH,
     MAX_TOP_K,
+    OWN_WORDS_REACH,
     TRACED_CANDIDATES,
 )
 from rag_platform.retrieval.document_mentions import Mentions
@@ -210,7 +211,10 @@ def _search(
     signals: tuple[SearchSignals, ...] = ()
     with s.attempt("signals", "the confidence of the search could not be measured (%s)"):
         counted = _keep(searched, candidates) if plan.drop else searched
-        signals = (measure_signals(s.lease.release.lexical, query, counted),)
+        # of a question whose language the library has, its own words tell
+        held = s.lease.holds_language(query.language)
+        asked = replace(query, translated="") if held else query
+        signals = (measure_signals(s.lease.release.lexical, asked, counted),)
     hits = ranking.rank(s, query, plan, candidates, found, top_k)
     ranked = Ranking(tuple(hits), found.mode, len(found.ran), matched_count, signals)
     return query, plan, ranked
@@ -296,10 +300,10 @@ def _prepare(s: SearchContext) -> tuple[QueryIR, FilterPlan, str, int]:
 
 
 def _translate(s: SearchContext, query: QueryIR) -> QueryIR:
-    """The question with its words in English, where the library has English texts and no Chinese
-    ones, or the other way round.
+    """A Chinese question with its words in English too, where the library has English texts and its
+    Chinese ones hold few of the question's words; and the other way round.
     """
-    lease, lexical = s.lease, s.lease.release.lexical
+    lexical = s.lease.release.lexical
     other = {"zh": "en", "en": "zh"}.get(query.language)
     if (
         not s.strategy.query.translate
@@ -307,14 +311,16 @@ def _translate(s: SearchContext, query: QueryIR) -> QueryIR:
         or len(query.sparse_query) > MAX_RULED_CHARS
         or lexical is None
         or isinstance(lexical, Unreadable)  # the sparse retriever reports it
-        or lease.holds_language(query.language)
-        or not lease.holds_language(other)
+        or not s.lease.holds_language(other)
     ):
         return query
     with s.attempt("translation", "the words of the question could not be translated (%s)"):
+        held = s.lease.holds_language(query.language)
+        if held and _is_answered_in_own_words(lexical, query):
+            return query
         words = translation.translate(query.sparse_query, lexical.doc_freq)
         found = [word.options[0][0] for word in words if word.options]
-        if not found or _holds_most(lexical, words):
+        if not found or (not held and _holds_most(lexical, words)):
             return query
         if has_han(query.sparse_query):
             found.append(HAN_RUN.sub(" ", query.sparse_query))
@@ -325,6 +331,13 @@ def _translate(s: SearchContext, query: QueryIR) -> QueryIR:
             untranslated=" ".join(word.text for word in words if not word.options),
         )
     return query
+
+
+def _is_answered_in_own_words(lexical: LexicalReader, query: QueryIR) -> bool:
+    """True where a text has so many of the question's words that it is probably the answer."""
+    best = lexical.search(query.sparse_query, 1)
+    most = lexical.full_match_score(query.sparse_query)
+    return bool(best) and best[0].score >= OWN_WORDS_REACH * most
 
 
 def _holds_most(lexical: LexicalReader, words: Sequence[Translated]) -> bool:
