@@ -116,6 +116,9 @@ class RetrievalConfig(Section):
     # of the parts of a joined embedder, for a question in a language that no document has;
     # similarities are weighted by the squares; none: as in the vectors
     foreign_weights: tuple[float, ...] = ()
+    # the same for a question of whose words the documents in its language have few, if others are
+    # in English or Chinese
+    mixed_weights: tuple[float, ...] = ()
     # boost of documents that the question names, as a share of the score range; 0: off
     named_documents: float = Field(default=0.5, ge=0, le=2)
     # pseudo-relevance feedback: hits of the fusion with which the dense search is repeated; 0: off

@@ -289,12 +289,17 @@ class Strategy(Section):
 
     @model_validator(mode="after")
     def _weighs_each_part(self) -> Strategy:
-        weights, parts = self.retrieval.foreign_weights, self.embedding.options.get("parts") or ()
-        if weights and (len(weights) != len(parts) or min(weights) <= 0):
-            raise ValueError(
-                f"retrieval.foreign_weights is {list(weights)} and the embedder has {len(parts)}"
-                " parts; give one number above 0 for each part, or none"
-            )
+        parts = self.embedding.options.get("parts") or ()
+        given = self.retrieval
+        for name, weights in (
+            ("foreign_weights", given.foreign_weights),
+            ("mixed_weights", given.mixed_weights),
+        ):
+            if weights and (len(weights) != len(parts) or min(weights) <= 0):
+                raise ValueError(
+                    f"retrieval.{name} is {list(weights)} and the embedder has {len(parts)}"
+                    " parts; give one number above 0 for each part, or none"
+                )
         return self
 
     @property

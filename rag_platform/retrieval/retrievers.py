@@ -169,15 +169,18 @@ class _Search:
 def embed_question(s: SearchContext, query: QueryIR) -> tuple[Vectors, bool]:
     """(unit vector, whether it was cached). For a question in a language that no text is in, the
     parts of a joined embedder are weighted by `foreign_weights`: the best part within a language
-    need not be the best across languages.
+    need not be the best across languages. If only texts of another language may have the answer,
+    they are weighted by `mixed_weights`, for a part may prefer any text in that of the question.
     """
     vector, cached = s.library.query_vector(s.strategy.embedding, query.dense_text)
-    info, weights = s.lease.release.manifest.embedder, s.strategy.retrieval.foreign_weights
-    if not weights or info is None or query.language == "und":
+    info, config = s.lease.release.manifest.embedder, s.strategy.retrieval
+    if info is None or query.language == "und":
         return vector, cached
-    if s.lease.holds_language(query.language):
-        return vector, cached
-    return weigh_parts(vector, info.parts, weights), cached
+    if not s.lease.holds_language(query.language):
+        weights = config.foreign_weights
+    else:
+        weights = config.mixed_weights if query.translated else ()
+    return (weigh_parts(vector, info.parts, weights) if weights else vector), cached
 
 
 def weigh_parts(

@@ -101,7 +101,7 @@ def test_only_a_question_in_a_language_of_no_text_is_weighed_anew(
     text = (config_folder / "strategies" / "tiny.yaml").read_text(encoding="utf-8")
     config = yaml.safe_load(text)
     config["embedding"] = {"provider": "joined", "options": {"parts": parts}}
-    config["retrieval"] = {"foreign_weights": [1.0, 3.0]}
+    config["retrieval"] = {"foreign_weights": [1.0, 3.0], "mixed_weights": [1.0, 2.0]}
     place = config_folder / "strategies" / "both.yaml"
     place.write_text(yaml.safe_dump(config), encoding="utf-8")
     (tmp_path / "a.md").write_text("# A\n\nThe lock gate is open.\n", encoding="utf-8")
@@ -116,15 +116,21 @@ def test_only_a_question_in_a_language_of_no_text_is_weighed_anew(
             tracing.Trace("query", None, {"trace_id": ""}),
             Deadline.after(60.0),
         )
-        for question, weighed in (("Is the lock gate open?", False), ("闸门是开着的吗？", True)):
+        for question, translated, weighed in (
+            ("Is the lock gate open?", "", False),
+            ("Is the lock gate open?", "闸门", True),  # its answer may be in Chinese
+            ("闸门是开着的吗？", "", True),
+        ):
             query = analysis.prepare(question, library.settings.limits)
+            query = replace(query, translated=translated)
             plain, _ = library.query_vector(context.strategy.embedding, query.dense_text)
             vector, _ = embed_question(context, query)
             assert (np.abs(vector - plain).max() > 0.01) == weighed
-    config["retrieval"] = {"foreign_weights": [1.0]}
-    place.write_text(yaml.safe_dump(config), encoding="utf-8")
-    with pytest.raises(ConfigError, match=r"is \[1.0\] and the embedder has 2"):
-        load_strategy(shelf.settings, "both")
+    for name in ("foreign_weights", "mixed_weights"):
+        config["retrieval"] = {name: [1.0]}
+        place.write_text(yaml.safe_dump(config), encoding="utf-8")
+        with pytest.raises(ConfigError, match=rf"{name} is \[1.0\] and the embedder has 2"):
+            load_strategy(shelf.settings, "both")
 
 
 SERVERS = [
