@@ -45,7 +45,7 @@ _SCORE_DIGITS = 9  # equal chunks tie in spite of rounding
 class Fts5(WordIndexOptions):
     """BM25 (k1 = 1.2, b = 0.75, as FTS5 counts it) over text and headings."""
 
-    VERSION: ClassVar[str] = "8"  # changes with the terms of `segmentation`, rows and tables
+    VERSION: ClassVar[str] = "9"  # changes with the terms of `segmentation`, rows and tables
     traits: ClassVar[Traits] = Traits()
 
     def update(

@@ -100,7 +100,7 @@ class Tantivy(WordIndexOptions):
     max_buckets: int = 56
 
     # changes with the terms of `segmentation`, the schema below and the files of the directory
-    VERSION: ClassVar[str] = "11"
+    VERSION: ClassVar[str] = "12"
     traits: ClassVar[Traits] = Traits(replaces_files=True)
 
     def __post_init__(self) -> None:

@@ -143,9 +143,10 @@ SYMBOL = "§"  # prefix of terms for symbols; no other term begins with it
 _SIGN = r"[!$%&*+\-./:<=>?@^|~\\#]"
 _ALONE_IN_CODE = re.compile(r"[^\w\s]{1,8}")
 _INSIDE_CODE = re.compile(rf"(?<!{_SIGN}){_SIGN}{{2,4}}(?!{_SIGN})")
-_DECORATOR = re.compile(r"(?<![\w\-@/.])@[A-Za-z]\w*(?:\.\w+)*")
+# in ASCII, because Chinese follows without a space: 用-r选项
+_DECORATOR = re.compile(r"(?<![\w\-@/.])@[A-Za-z]\w*(?:\.\w+)*", re.ASCII)
 _FLAG = re.compile(
-    r"(?<![\w\-@/.])(?:--[A-Za-z][\w-]*|-[A-Za-z](?![\w-]))|(?<![\w%])%[A-Za-z](?!\w)"
+    r"(?<![\w\-@/.])(?:--[A-Za-z][\w-]*|-[A-Za-z](?![\w-]))|(?<![\w%])%[A-Za-z](?!\w)", re.ASCII
 )
 _SHORT_FLAG = re.compile(rf"{SYMBOL}[-%][A-Za-z]")  # its case counts
 _STANDING_ALONE = re.compile(rf"(?:(?<=[\s{HAN}])|^){_SIGN}{{2,8}}(?=[\s{HAN},，]|$)")

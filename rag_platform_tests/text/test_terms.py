@@ -139,6 +139,7 @@ def test_flags_are_symbols_in_prose_too_and_their_case_counts_if_they_are_short(
 patch -b, --Backup  or `-B pref`; [-i[n]] and date +%Y-%m, 100% x-a well-B 5 -1 - c -xzf -a-b
 """
     assert symbol_terms(text) == ["§-b", "§--backup", "§-B", "§-i", "§%Y", "§%m"]
+    assert symbol_terms("使用--verbose选项，%Y年") == ["§--verbose", "§%Y"]
 
 
 @pytest.mark.parametrize(
@@ -150,6 +151,8 @@ patch -b, --Backup  or `-B pref`; [-i[n]] and date +%Y-%m, 100% x-a well-B 5 -1 
         ("..= 和 .. 有什么区别", ["§..="]),
         ("patch 的 -B 选项和 `-b` 有什么区别", ["§-B", "§-b"]),
         ("what does %Y mean, and -n?", ["§%Y", "§-n"]),
+        ("--help是什么，-r选项呢", ["§--help", "§-r"]),
+        ("tar命令的-x参数，用%s格式化，@app.get装饰器", ["§-x", "§%s", "§@app.get"]),
         ("is --reload the same as @app.get here", ["§--reload", "§@app.get"]),
         ("why?! really... -- well", []),
         ("mail a@b.org or https://a.b/--x", []),
