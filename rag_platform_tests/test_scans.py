@@ -167,6 +167,9 @@ def test_an_answer_from_scans_shows_what_a_model_read(
     whole = get_document(library, "default", doc_id, format="chunks")["document"]["chunks"]
     assert [row["text"].endswith("Crews meet at noon.") for row in whole] == [True, False]
     assert whole[1]["text"] == text
+    with TestClient(create_app(library), base_url="http://localhost") as browser:
+        listed = browser.get(f"/api/documents/{doc_id}/chunks?namespace=default").json()
+    assert listed["chunks"][1]["text"] == text
     assert get_chunk(library, chunk_id)["chunks"][0]["text"] == text
     given = answer(library, QueryRequest("where does it sleep", context_chunks=(chunk_id,)))
     assert " ".join(text.split()) in given.answer_markdown

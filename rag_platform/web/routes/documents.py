@@ -14,7 +14,7 @@ from rag_platform import ir
 from rag_platform.api import documents as listing
 from rag_platform.api import writing
 from rag_platform.api.cursors import make_cursor, read_cursor
-from rag_platform.api.document_views import chunk_part, section_part
+from rag_platform.api.document_views import chunk_part, section_part, shown_text
 from rag_platform.api.envelopes import fill_shape, without_paths
 from rag_platform.api.writing import open_root
 from rag_platform.config.strategies import load_strategy
@@ -182,7 +182,7 @@ def list_chunks(
             "doc_id": doc_id,
             "version_id": version_id,
             "release_id": lease.release_id,
-            "chunks": [chunk_part(chunk, chunk.chunk_text) for chunk in chunks],
+            "chunks": [chunk_part(chunk, shown_text(chunk, catalog)) for chunk in chunks],
             "total": total,
             "next_cursor": make_cursor(version_id, end) if end < total else None,
         }
