@@ -110,7 +110,7 @@ class Extractive:
     phrasings; where no unit has any of these words, the units nearest in meaning.
     """
 
-    VERSION: ClassVar[str] = "37"
+    VERSION: ClassVar[str] = "38"
     traits: ClassVar[Traits] = Traits(quick=True)
     max_quotes: int = constants.MAX_QUOTES
     keep_ratio: float = constants.KEEP_RATIO
@@ -132,9 +132,7 @@ class Extractive:
             return Written("")
         first = _find_best_of_parts(scored, query, evidence)
         first = first or _find_explained(scored[0], query, evidence)
-        chosen = self._choose(scored, evidence, first)
-        if not find_parts(query.normalised, clauses=True):
-            chosen = _drop_far(chosen, evidence)
+        chosen = _drop_far(self._choose(scored, evidence, first), evidence)
         text = _render_quotes(chosen, evidence)
         if on_text is not None:
             on_text(text)
@@ -169,9 +167,8 @@ class Extractive:
 
 
 def _drop_far(chosen: Sequence[Scored], evidence: Sequence[Hit]) -> list[Scored]:
-    """The chosen parts of an answer to one question, best first, without those that match much
-    worse than the best, are far from better ones and the first passage, and add no word of the
-    question.
+    """The chosen parts of an answer, best first, without those that match much worse than the best,
+    are far from better ones and the first passage, and add no word of the question.
     """
     kept, said = list[Scored](), frozenset[str]()
     for item in chosen:

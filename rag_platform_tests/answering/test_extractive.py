@@ -459,7 +459,7 @@ def test_a_weak_quote_from_far_away_needs_another_word_of_the_question() -> None
     assert [count(f"{where}?", best, move(weak, index)) for index in (5, 6)] == [2, 1]
     assert count(f"{where}?", best, move(weak, doc_id="e")) == 1
     assert count(f"{where} at night?", best, move(new, doc_id="e")) == 2
-    # the first passage stays, and so does what a question about several things may need
+    # the first passage stays, and so does the best part for each of several questions
     assert count(f"{where}?", move(weak, doc_id="e"), best) == 2
     assert count(f"{where}? What do visitors see?", best, move(weak, doc_id="e")) == 2
 
