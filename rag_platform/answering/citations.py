@@ -119,9 +119,7 @@ def check_answer(text: str, evidence: Sequence[Hit]) -> Cited:
         if reason:
             unsupported.append(Unsupported(claim.text, reason))
         for number in claim.marks:
-            hit = evidence[number - 1]
-            span = find_span(claim.text, hit.readable)
-            if span is not None and span[1] <= len(hit.chunk_text):  # else it stands in a picture
+            if (span := _find_own_span(claim.text, evidence[number - 1])) is not None:
                 spans[number].append(span)
     if unsupported:
         first = unsupported[0]
@@ -333,6 +331,18 @@ def _check_claim(claim: _Claim, evidence: Sequence[Hit]) -> tuple[float | None, 
         return found.agreement, found.reason
     reason = find_difference(claim.text, cited)
     return 0.0 if reason else found.agreement, reason
+
+
+def _find_own_span(sentence: str, hit: Hit) -> tuple[int, int] | None:
+    """The span of the text of a passage that a sentence rests on, None if it rests on a picture
+    alone.
+    """
+    span = find_span(sentence, hit.readable)
+    if span is None or span[1] <= len(hit.chunk_text):
+        return span
+    own = dataclasses.replace(hit, picture_text="")
+    clear = _find_source(sentence, [own]) is not None
+    return find_span(sentence, hit.chunk_text) if clear else None
 
 
 def _find_source(sentence: str, evidence: Sequence[Hit]) -> int | None:

@@ -140,6 +140,16 @@ def test_a_sentence_without_a_mark_gets_that_of_its_passage() -> None:
     )
 
 
+def test_a_sentence_that_text_and_picture_hold_is_shown_in_the_text() -> None:
+    text = (
+        "Users of the shared plan, whatever their country, may upload files of 5 GB in a month,"
+        " which is counted from the first day after they have registered with us."
+    )
+    caption = hit(1, text, picture="Users upload 5 GB a month")
+    found = check_answer("Users may upload 5 GB in a month. [1]", [caption])
+    assert found.citations[0].spans == ((0, len(text)),)
+
+
 def test_what_stands_in_a_picture_is_compared_and_is_no_quote_of_the_text() -> None:
     gate = hit(
         1, "The plan of the gate is here.", picture="The gate is not locked. It is made of oak."
