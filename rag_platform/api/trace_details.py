@@ -320,7 +320,7 @@ def explain_order(library: Library, trace_id: str) -> OrderData:
             events += read_visible(library.store, earlier)["events"]
         except NotFoundError:
             notes.append(
-                f"the hits were kept from an earlier question; its trace {earlier} is gone"
+                f"the hits were kept from an earlier question; its trace {earlier} cannot be shown"
             )
     places = _read_legs(events)
     final = [str(chunk_id) for chunk_id in attrs.get("ranked_chunk_ids") or ()]
