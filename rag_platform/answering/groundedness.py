@@ -48,8 +48,8 @@ _UNIT = (  # of a Chinese number: 三百件, 两倍
 _ENGLISH_UNIT = rf"[ -](?=(?P<noun>(?!(?:{'|'.join(_VALUES)})\b)[a-z]{{3,}}))"
 _ONE_TO_NINE = f"[{HAN_DIGITS[1:]}]"
 # a number in words before its unit: no ordinal but that of a clause or a chapter, estimate (两三天)
-# or decimal, nor 十分, 百分之 and the articles one and 一个; and the digits of `3-day`, which are
-# compared with 3 days
+# or decimal, nor 十分, 百分之, 万一 and the articles one and 一个; and the digits of `3-day`, which
+# are compared with 3 days
 _BELOW_HUNDRED = rf"{_ONE_TO_NINE}?十{_ONE_TO_NINE}?"
 _HUNDREDS = rf"百(?:零{_ONE_TO_NINE}|{_BELOW_HUNDRED})?"
 _WRITTEN = re.compile(
@@ -59,7 +59,7 @@ _WRITTEN = re.compile(
     rf"|(?:{_ONE_TO_NINE}|[两兩])千(?:零(?:{_BELOW_HUNDRED}|{_ONE_TO_NINE})"
     rf"|{_ONE_TO_NINE}{_HUNDREDS})"
     rf"|(?:{_ONE_TO_NINE}|[两兩])?{_HUNDREDS}|{_BELOW_HUNDRED}|[{HAN_DIGITS[2:]}两兩]"
-    rf"|(?<=第)一|(?<![同某每这這那前后後])一(?=[天周年月日号號倍元岁歲秒米]))"
+    rf"|(?<=第)一|(?<![同统統唯万萬逐单單某任每这這那哪另前后後])一(?=[天周年月日号號倍元岁歲秒米]))"
     rf"(?!分之)(?={_UNIT})"
     rf"|(?<![\w.-])(?P<word>(?:{'|'.join(_TENS[1:])})(?:-(?:{'|'.join(_WORDS[:9])}))?"
     rf"|{'|'.join(_WORDS[1:])}|\d{{1,9}}(?=-)){_ENGLISH_UNIT}",
