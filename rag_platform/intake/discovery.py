@@ -28,6 +28,7 @@ _BUILT = {"objects.inv": (*_SPHINX, "search.html", "py-modindex*"), "method_list
 _BUILT_PATTERNS = {
     mark: re.compile("|".join(map(translate, globs))) for mark, globs in _BUILT.items()
 }
+_INSTALLED = frozenset({"node_modules", "site-packages"})  # folders of other people's packages
 _ANY_FOLDERS = re.compile(r"/(?:\*\*/)+")
 
 
@@ -440,7 +441,11 @@ def _reason_to_ignore(path: Path, source: Source) -> str:
         return "not in include"
     if any(_is_matched(relative, glob) for glob in source.exclude):
         return "in exclude"
-    if not source.include and _is_built_beside_pages(relative, Path(source.root)):
+    if source.include:
+        return ""
+    if not _INSTALLED.isdisjoint(folders):
+        return "installed package; to have it anyway, name it in include"
+    if _is_built_beside_pages(relative, Path(source.root)):
         return "index, search or copied source of a documentation tool"
     return ""
 

@@ -65,6 +65,23 @@ def test_what_documentation_tools_build_beside_the_pages_is_not_read(tmp_path: P
     assert read == {"_static/menu.js", "html/jar.html", "html/objects.inv", "search.html"}
 
 
+def test_packages_that_are_installed_in_a_folder_are_not_read_unless_named(tmp_path: Path) -> None:
+    names = ["a.md", "node_modules/left-pad/README.md", "py/site-packages/x/NEWS.md", "node.md"]
+    for name in names:
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).touch()
+    settings = load_settings({"home": str(tmp_path / "home")})
+
+    def read(start: Path, options: SourceOptions) -> set[str]:
+        found = find([start], "lib", settings, [], [], options).found.values()
+        return {it.path.name for it in found if not it.ignored}
+
+    assert read(tmp_path, SourceOptions()) == {"a.md", "node.md"}
+    named = SourceOptions(include=("node_modules",))
+    assert read(tmp_path, named) == {"README.md"}
+    assert read(tmp_path / "node_modules", SourceOptions()) == {"README.md"}
+
+
 def test_of_hidden_files_only_what_says_which_variables_there_are_is_read(tmp_path: Path) -> None:
     for name in (".env", ".env.example", ".git/.env.example", "a.md", ".npmrc"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
