@@ -39,6 +39,7 @@ from rag_platform.retrieval.hydration import select_shown
 from rag_platform.retrieval.library import Lease, Library
 from rag_platform.retrieval.namespace_search import Found, search
 from rag_platform.retrieval.search_context import Artifacts, SearchContext
+from rag_platform.text.stop_words import is_only_function_words
 
 # Errors that fail the whole question, because every other namespace would fail the same way.
 _FATAL_CODES = frozenset(
@@ -307,7 +308,9 @@ def _merge(q: Question, found: list[Found]) -> list[Hit]:
 
 
 def _assess(q: Question, found: list[Found], hits: list[Hit]) -> states.Assessment:
-    """Measured on the namespace of the first hit; 0 without hits."""
+    """Measured on the namespace of the first hit; 0 without hits, and for `what is it?`, which has
+    no word to look for.
+    """
     first = hits[0].namespace if hits else ""
     item = next((item for item in found if item.lease.namespace == first), found[0])
     own = [hit for hit in hits if hit.namespace == first]
@@ -319,7 +322,7 @@ def _assess(q: Question, found: list[Found], hits: list[Hit]) -> states.Assessme
         if phrased:
             question_only = states.read_signals(q.request.text, item.signals[:1], own)
     probability = 0.0
-    if hits:
+    if hits and (phrased or not is_only_function_words(item.query.normalised)):
         probability = states.probability(signals, phrased=phrased, question_only=question_only)
     return states.Assessment(signals, probability)
 

@@ -93,6 +93,7 @@ _CHINESE = (
 _BEFORE, _AFTER = r"(?<![\w.\-/\\:@#$&+'’`])", r"(?![\w\-/\\@#&+`(]|[.:'’]\w)"
 _CONTRACTED = r"(?:['’](?:s|re|ll|d|ve|m)(?!\w))?"
 _SENTENCE_END = ".?!。？！"
+_PUNCTUATION = " ,，、" + _SENTENCE_END
 _LOOKED_BACK = 40  # characters
 
 
@@ -108,14 +109,28 @@ def remove_function_words(text: str, further: Sequence[str] = ()) -> str:
     >>> remove_function_words("ge 和 le 分别表示什么？")
     'ge 和 le ？'
     """
+    left = _cut_function_words(text, further)
+    return left if any(map(str.isalnum, left)) else text
+
+
+def is_only_function_words(text: str) -> bool:
+    """True for a text with words, all of which are function words.
+
+    >>> is_only_function_words("What is it?"), is_only_function_words("是什么")
+    (True, True)
+    """
+    left = CHINESE_FUNCTION_CHARACTER.sub("", _cut_function_words(text))
+    return left != text and not left.strip(_PUNCTUATION)
+
+
+def _cut_function_words(text: str, further: Sequence[str] = ()) -> str:
     pieces: list[str] = []
     end = 0
     for match in _pattern(tuple(further)).finditer(text):
         if not _is_name(text, match):
             pieces.append(text[end : match.start()])
             end = match.end()
-    left = " ".join(" ".join([*pieces, text[end:]]).split())
-    return left if any(map(str.isalnum, left)) else text
+    return " ".join(" ".join([*pieces, text[end:]]).split())
 
 
 def count_function_words(text: str) -> int:

@@ -454,6 +454,12 @@ def test_a_result_is_an_answer_the_closest_passages_or_nothing(
         for text in ("maximum upload size", "upload fees of competitors in Peru", "zzqx vvkw")
     }
     assert list(states.values()) == ["answered", "closest", "nothing_found"]
+    nothing = answer(library, QueryRequest("The upload, what is that?", mode="sparse"))
+    assert nothing.state != "nothing_found"
+    nothing = answer(library, QueryRequest("What is that?", mode="sparse"))  # in the second text
+    assert (nothing.state, nothing.confidence) == ("nothing_found", 0.0) and nothing.hits
+    words = QueryRequest("What is that?", mode="sparse", searches=("maximum upload size",))
+    assert answer(library, words).state == "answered"
     closest = answer(library, QueryRequest("upload fees of competitors in Peru", mode="sparse"))
     assert not closest.answered and closest.hits and closest.flags["state"] == "closest"
     assert "This may not be the answer." in closest.answer_markdown

@@ -5,7 +5,7 @@ import pytest
 from rag_platform.config.query import QueryConfig
 from rag_platform.config.settings import Limits
 from rag_platform.query.analysis import expected_words, prepare, relax, reword, undo
-from rag_platform.text.stop_words import remove_function_words
+from rag_platform.text.stop_words import is_only_function_words, remove_function_words
 
 LIMITS = Limits()
 
@@ -45,6 +45,25 @@ def test_what_is_part_of_a_name_stays(text: str) -> None:
 @pytest.mark.parametrize("text", ["What is it?", "什么？", "the who", "？"])
 def test_a_question_of_nothing_else_stays_as_it_is(text: str) -> None:
     assert remove_function_words(text) == text
+
+
+@pytest.mark.parametrize(
+    ("text", "nothing_else"),
+    [
+        ("the", True),
+        ("What is it, please?", True),
+        ("请问这是什么？", True),
+        ("从哪里", True),
+        ("WHO", False),
+        ("what is %", False),
+        ("what does `for` do", False),
+        ("怎么办", False),
+        ("???", False),
+        ("", False),
+    ],
+)
+def test_texts_of_function_words_alone_are_known(text: str, nothing_else: bool) -> None:
+    assert is_only_function_words(text) == nothing_else
 
 
 def test_words_of_ones_own_are_left_out_too() -> None:
