@@ -4,6 +4,7 @@ for language models the sequence of a call.
 
 from __future__ import annotations
 
+import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -47,12 +48,13 @@ class ModelClient(ABC):
         return self.base_url or self.URL
 
     def client(self) -> Any:
-        """The SDK's client, which the SDK closes when it is garbage-collected. Raises ProviderError
+        """The SDK's client, closed when the model is garbage-collected. Raises ProviderError
         `missing_key`.
         """
         if "client" not in self._state:
             key = calls.key_of(self.NAME, self.api_key_env, kind=self.KIND)
-            self._state["client"] = self._connect(key)
+            self._state["client"] = client = self._connect(key)
+            weakref.finalize(self, client.close)  # the SDK may do so after its sockets were found
         return self._state["client"]
 
     @abstractmethod

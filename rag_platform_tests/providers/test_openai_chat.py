@@ -4,7 +4,10 @@ called.
 
 from __future__ import annotations
 
+import gc
+import sys
 import time
+from typing import Any
 
 import pytest
 
@@ -326,3 +329,24 @@ def test_streams_without_an_answer_have_names(reply: Reply, code: str) -> None:
     with chat_server(lambda body, number: reply) as server, pytest.raises(ProviderError) as caught:
         model(server.url).generate(ASK, on_text=lambda part: None)
     assert caught.value.code == code
+
+
+def test_a_model_that_is_no_longer_used_leaves_no_open_socket(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its client, too, closes its sockets when collected, but may be collected after them."""
+    seen: list[Any] = []
+    with chat_server(lambda body, number: refused(400, "no")) as server:
+        kept: list[Any] = [OpenAIChat("wise", server.url, api_key_env="")]
+        with pytest.raises(ProviderError) as refusal:
+            kept[0].generate([Message("user", "Hi")])
+        for _ in range(30):
+            kept = [kept]  # so that a collection finds the socket by the error first
+        kept = [refusal.value, kept]
+        del refusal
+        kept.append(kept)
+        gc.collect()
+        monkeypatch.setattr(sys, "unraisablehook", seen.append)
+        del kept
+        gc.collect()
+    assert seen == []
