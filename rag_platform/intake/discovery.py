@@ -441,13 +441,7 @@ def _reason_to_ignore(path: Path, source: Source) -> str:
         return "not in include"
     if any(_is_matched(relative, glob) for glob in source.exclude):
         return "in exclude"
-    if source.include:
-        return ""
-    if not _INSTALLED.isdisjoint(folders):
-        return "installed package; to have it anyway, name it in include"
-    if _is_built_beside_pages(relative, Path(source.root)):
-        return "index, search or copied source of a documentation tool"
-    return ""
+    return "" if source.include else _reason_to_leave_out(relative, Path(source.root))
 
 
 def _is_matched(relative: str, glob: str) -> bool:
@@ -459,16 +453,20 @@ def _is_matched(relative: str, glob: str) -> bool:
     return fnmatch(path, wanted) or fnmatch(path, wanted + "//*")
 
 
-def _is_built_beside_pages(relative: str, root: Path) -> bool:
-    """True for a page of an index or search, or a copy of source code, in a folder that a
-    documentation tool built: it repeats names without saying what they are.
+def _reason_to_leave_out(relative: str, root: Path) -> str:
+    """Why a file is read only where `include` names it: it belongs to an installed package, or is a
+    page of an index or search, or a copy of source code, in a folder that a documentation tool
+    built, which repeats names without saying what they are.
     """
+    if not _INSTALLED.isdisjoint(relative.split("/")[:-1]):
+        return "installed package; to have it anyway, name it in include"
     folders = [0, *(it.end() for it in re.finditer("/", relative))]
-    return any(
+    is_built = any(
         built.match(relative, at) and (root / relative[:at] / mark).is_file()
         for mark, built in _BUILT_PATTERNS.items()
         for at in folders
     )
+    return "index, search or copied source of a documentation tool" if is_built else ""
 
 
 def _age(path: Path) -> float:
