@@ -15,6 +15,7 @@ from rag_platform.answering.missing_words import (
     find_foreign_word,
     find_missing_code,
     find_missing_column,
+    find_missing_flag,
     find_missing_phrase,
     find_missing_post,
     find_missing_property,
@@ -110,6 +111,8 @@ def _check(
         or find_near_miss(query.original, answer, cited, passages)
     ):
         return (f"the answer speaks of “{other[1]}”, the question of “{other[0]}”",)
+    if missing := find_missing_flag(query.original, cited, passages):
+        return (f"what was found does not speak of “{missing}”",)
     question, text = simplify(query.original), strip_marks(simplify(answer))
     if is_wide(question) != is_wide(text):
         return ()

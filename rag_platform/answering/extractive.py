@@ -81,7 +81,8 @@ Parts = Sequence[Sequence[Part]]  # of each passage
 PartTerms = Sequence[Sequence[frozenset[str]]]  # the question's terms in each part of each passage
 FindTerms = Callable[[str], frozenset[str]]  # the question's terms in a text
 Nearness = Callable[[Sequence[str]], Sequence[float]]
-_FLAG = re.compile(r"(?<![\w-])--?[A-Za-z][\w-]*")  # an option of a command
+# an option of a command; in ASCII, because Chinese follows without a space
+_FLAG = re.compile(r"(?<![\w-])--?[A-Za-z][\w-]*", re.ASCII)
 _URL = re.compile(r"(?<=\]\()[^()\s]*(?=\))|https?://\S+")  # of a link, or bare
 # an identifier that may be the number of a document: not a version, path or format
 _DOCUMENT_NUMBER = re.compile(r"(?=.*[a-z])(?:[a-z-]*\d){3}[a-z\d-]*$")
@@ -406,6 +407,12 @@ def _read_entries(
         described.append([_name_entry(path, it) for it in headings])
     is_any = any(find_asked(name) is not None for inside in described for name in inside)
     documents = [find(_name_document(hit)) for hit in evidence]
+    # the question's terms in the names of documents that describe the flag
+    describing = {
+        own
+        for own, inside in zip(documents, described, strict=True)
+        if any(not flags.isdisjoint(_FLAG.findall(name)) for name in inside)
+    }
     rows, tables = _find_asked_rows(question, evidence, passages, described, documents, find)
 
     def is_beside_asked(n: int, part: Part) -> bool:
@@ -423,8 +430,11 @@ def _read_entries(
         is_other = asked is None and is_beside_asked(n, part)
         asked = asked or find_asked(name)
         if asked is None or is_other:
-            is_other = is_other or bool(name and is_any)
-            return _Entry(frozenset(), n, constants.OFF_TOPIC_FACTOR**2 if is_other else 1.0)
+            if is_other or (name and is_any):
+                return _Entry(frozenset(), n, constants.OFF_TOPIC_FACTOR**2)
+            # a synopsis or an example, where that document or one that fits as well describes it
+            beside = any(documents[n] <= own for own in describing)
+            return _Entry(frozenset(), n, constants.OFF_TOPIC_FACTOR if beside else 1.0)
         return _Entry(asked | documents[n], 0 if documents[n] else n, 1.0)
 
     return [

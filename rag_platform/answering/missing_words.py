@@ -25,6 +25,7 @@ from rag_platform.protocols import Vectors
 from rag_platform.retrieval.editions import find_foreign
 from rag_platform.retrieval.signals import name_place, with_place
 from rag_platform.text.markdown_blocks import cells
+from rag_platform.text.names import find_command_words, is_whole_name
 from rag_platform.text.scripts import HAN, has_han, simplify
 from rag_platform.text.segmentation import chinese_dictionary, tag_word
 from rag_platform.text.term_overlap import (
@@ -34,7 +35,7 @@ from rag_platform.text.term_overlap import (
     question_terms,
     question_words,
 )
-from rag_platform.text.terms import stem_prefix
+from rag_platform.text.terms import find_flags, stem_prefix
 
 Embed = Callable[[Sequence[str]], Vectors]  # unit vectors of texts
 # posts
@@ -111,6 +112,19 @@ def find_missing_code(question: str, cited: Sequence[Hit], passages: Sequence[Hi
         return ""
     own, every = ("\n".join(map(with_place, hits)).casefold() for hits in (cited, passages))
     return next((code for code in codes if code in every and code not in own), "")
+
+
+def find_missing_flag(question: str, cited: Sequence[Hit], passages: Sequence[Hit]) -> str:
+    """A flag of a question that names the command of a passage by the whole name of its file, as
+    `cp -b` that of cp.txt, where no cited passage of that command has it; else "".
+    """
+    words = find_command_words(question)
+    if not any(is_whole_name(hit.filename, words) for hit in passages):
+        return ""
+    own = {
+        *find_flags("\n".join(with_place(it) for it in cited if is_whole_name(it.filename, words)))
+    }
+    return next((flag for flag in find_flags(question) if flag not in own), "")
 
 
 def find_foreign_word(question: str, passages: Sequence[Hit]) -> str:

@@ -6,8 +6,8 @@ passages with the word belong to the documents that it names. `Boeing` counts; `
 "The state of packaging" does not, because texts of other documents use it too. A number alone names
 no document, but distinguishes documents with the same name, as the year of a report does. After the
 word of a series it names one, though others cite it: `RFC 1034` among names that begin with `RFC`
-and other numbers. Documents of one or two chunks are ignored: their names are in the headings of
-these chunks and searched there.
+and other numbers. In a question about a flag (`cp -f`) a whole file name does. Documents of one or
+two chunks are ignored: their names are in the headings of these chunks and searched there.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from rag_platform.retrieval.constants import (
 )
 from rag_platform.retrieval.lexical_reranker import select_terms
 from rag_platform.text.entries import find_headings
-from rag_platform.text.names import find_numbered, name_words
+from rag_platform.text.names import find_command_words, find_numbered, is_whole_name, name_words
 from rag_platform.text.scripts import FIRST_CJK, has_han
 
 
@@ -146,6 +146,8 @@ class DocumentNames:
                 refining.append(holders)
             elif len(holders) * 2 <= self._names.count and self._is_distinctive(written, holders):
                 naming[written] = holders
+            elif owners := self._find_commands(question, holders):
+                naming[written] = owners
         naming |= self._find_numbered(question)
         scores: dict[int, float] = {}
         for holders in naming.values():
@@ -156,6 +158,19 @@ class DocumentNames:
                 if _contains(holders, number):
                     scores[number] += self._rarity(holders)
         return naming, scores
+
+    def _find_commands(self, question: str, holders: Sequence[int]) -> tuple[int, ...]:
+        """Those of the documents whose whole file name stands in a question about a flag: `cp.txt`,
+        not `scp.txt` nor `git-log.html`, for `what does cp -f do`, though `cp` is in many texts.
+        """
+        if not (words := find_command_words(question)):
+            return ()
+        numbers = {doc_id: it for it, (doc_id, _) in self._names.documents(holders).items()}
+        marks = ", ".join("?" * len(numbers))
+        rows = self._catalog.select(
+            f"SELECT doc_id, filename FROM documents WHERE doc_id IN ({marks})", tuple(numbers)
+        )
+        return tuple(sorted(numbers[it] for it, filename in rows if is_whole_name(filename, words)))
 
     def _find_holders(self, question: str) -> set[str]:
         """The ids of the documents of which a word of the question is part of the name."""

@@ -5,10 +5,14 @@ words that a name may join.
 from __future__ import annotations
 
 import re
+from collections.abc import Set
+from posixpath import splitext
 
 from rag_platform.text import segmentation
 from rag_platform.text.scripts import FIRST_CJK, RUN
+from rag_platform.text.terms import find_flags
 
+_COMMAND_CHARS = 30  # before a flag, where the name of its command stands; chosen by hand
 _MAX_CHARS = 40  # of a word of a name; chosen by hand
 # parts of a run of letters and digits: 2022 of FY2022, 2024 and q2 of 2024Q2
 _PIECE = re.compile(
@@ -53,6 +57,26 @@ def name_words(text: str, *, chinese: bool = True) -> tuple[set[str], dict[str, 
             pairs[before + run] = f"{before} {run}"
         before = run if run.isalpha() else ""
     return words, pairs
+
+
+def find_command_words(question: str) -> set[str]:
+    """The words beside the flags of a question, of which some may name their command; empty without
+    a flag.
+
+    >>> sorted(find_command_words("what does git log -S do"))
+    ['do', 'does', 'git', 'log', 'what']
+    """
+    places = map(question.find, find_flags(question))
+    near = [question[max(0, it - _COMMAND_CHARS) : it + _COMMAND_CHARS] for it in places]
+    return name_words("\n".join(near))[0] if near else set()
+
+
+def is_whole_name(filename: str, words: Set[str]) -> bool:
+    """True if all words of a file name are among these: `git-log.txt`, but not `git-log-tree.txt`,
+    among git and log.
+    """
+    own, _ = name_words(splitext(filename)[0])
+    return bool(own) and own <= words
 
 
 def find_numbered(text: str) -> dict[str, tuple[str, str]]:

@@ -171,7 +171,7 @@ def symbol_terms(text: str) -> list[str]:
     for run in structure(text) if "```" in text or "~~~" in text else ():
         if run.kind == "fence":
             found += _DECORATOR.findall(text, run.start, run.end)
-    return list(map(_as_term, found + _FLAG.findall(_ADDRESS.sub(" ", text))))
+    return list(map(_as_term, found + find_flags(text)))
 
 
 def find_symbols(question: str) -> list[str]:
@@ -184,12 +184,17 @@ def find_symbols(question: str) -> list[str]:
     """
     found = _find_in_spans(question)
     bare = _ADDRESS.sub(" ", CODE_SPANS.sub(" ", question)).rstrip(" .?!。？！")
-    found += _FLAG.findall(_ADDRESS.sub(" ", question)) + _DECORATOR.findall(bare)
+    found += find_flags(question) + _DECORATOR.findall(bare)
     found += [
         symbol for symbol in _STANDING_ALONE.findall(bare) if not _PUNCTUATION.fullmatch(symbol)
     ]
     found += map(str.strip, _ASKED.findall(bare))
     return list(map(_as_term, dict.fromkeys(found)))
+
+
+def find_flags(text: str) -> list[str]:
+    """The options of commands in a text, with repetitions: `--reload`, `-r`, `%Y`."""
+    return _FLAG.findall(_ADDRESS.sub(" ", text))
 
 
 def is_sign(term: str) -> bool:

@@ -490,6 +490,18 @@ def test_code_with_nothing_but_the_name_of_its_product_is_not_quoted() -> None:
         assert "pip" in Extractive().answer(asked("How do I install pumps?"), [readme]).text
 
 
+@pytest.mark.parametrize("question", ["What does pump -s do?", "pump的-s选项是什么意思"])
+def test_a_flag_is_quoted_from_its_description_rather_than_from_a_synopsis(question: str) -> None:
+    synopsis = hit(1, "## SYNOPSIS\n\n```\npump [-s] [-q] [--speed=<n>] <name>\n```", "pump")
+    options = hit(2, "## OPTIONS\n\n**-q**\n\nSay nothing.\n\n**-s**\n\nPump slowly.", "pump")
+    names = {"filename": "pump.html", "doc_title": "pump"}
+    evidence = [dataclasses.replace(it, **names) for it in (synopsis, options)]
+    text = Extractive().answer(asked(question), evidence).text
+    assert text.startswith("OPTIONS, -s:\n\nPump slowly. [2]") and "Say nothing" not in text
+    other = [evidence[0], dataclasses.replace(options, filename="tap.html", doc_title="tap")]
+    assert Extractive().answer(asked(question), other).text.startswith("SYNOPSIS")
+
+
 def test_a_path_and_a_format_name_no_document() -> None:
     player = hit(1, "The player reads H.264 in api/v1.\n\nThe player reads AAC.")
     text = Extractive().answer(asked("Where does the player read H.264?"), [player]).text

@@ -514,3 +514,23 @@ def test_an_english_question_loads_no_chinese_dictionary() -> None:
     chinese_dictionary.cache_clear()
     assert find_doubts(prepare("When is the waste collected?", Limits()), WASTE, [passage]) == ()
     assert chinese_dictionary.cache_info().currsize == 0
+
+
+@pytest.mark.parametrize(
+    ("question", "told"),
+    [
+        ("what does cp -b do", "-b"),  # of another command
+        ("cp的-b选项是什么意思", "-b"),
+        ("what does cp -f do", ""),
+        ("what does ls -b do", ""),
+        ("what does make -b do", ""),  # no passage is about it
+        ("what does the -b option do", ""),
+        ("how do I copy backups of each file to my disk, then run ls -b", ""),
+    ],
+)
+def test_a_flag_of_another_command_is_told(question: str, told: str) -> None:
+    texts = {"cp.txt": "-f, --force: remove it", "scp.txt": "-B: batch", "ls.txt": "-b: escape"}
+    passages = [dataclasses.replace(hit(text), filename=name) for name, text in texts.items()]
+    answer = "\n".join(f"{it.chunk_text} [{n}]" for n, it in enumerate(passages, 1))
+    warnings = find_doubts(prepare(question, Limits()), answer, passages)
+    assert warnings == ((f"what was found does not speak of “{told}”",) if told else ())

@@ -56,6 +56,10 @@ class Catalog:
             for doc_id, (folder, filename, title, chunks) in FILES.items()
         ]
 
+    def select(self, sql: str, params: Sequence[str] = ()) -> list[tuple[str, str]]:
+        assert sql.startswith("SELECT doc_id, filename FROM documents")
+        return [(doc_id, FILES[doc_id][1]) for doc_id in params]
+
     def chunk_ids(self, where: str = "1", params: Sequence[str] = ()) -> list[str]:
         assert where == "doc_id = ?"
         return [f"{params[0]}-{number}" for number in range(FILES[params[0]][-1])]
@@ -115,6 +119,38 @@ def test_a_number_in_a_series_names_a_document(
         monkeypatch.setitem(TEXTS, word, everywhere)
     assert documents(question) == {doc_id: 1.0}
     assert documents("Do RFC 9999, PEP 8.1 and contract C exist?") == {}
+
+
+COMMANDS = {
+    "cp": ("man", "cp.txt", "", 5),
+    "scp": ("man", "scp.txt", "", 5),
+    "make": ("man", "make.1.gz", "", 5),
+    "log": ("man", "git-log.html", "", 9),
+    "tree": ("man", "git-log-tree.html", "", 9),
+    "note": ("man", "ls.txt", "", 1),
+}
+
+
+@pytest.mark.parametrize(
+    ("question", "doc_id"),
+    [
+        ("what does cp -f do", "cp"),
+        ("cp的-f选项是什么意思", "cp"),
+        ("the `--force` option of cp", "cp"),
+        ("what does make -n do", "make"),
+        ("git log 的 -S", "log"),
+        ("how do I make a list of all of the files that I copied before, with ls -l", ""),
+        ("what does cp do", ""),  # a word of other texts too
+        ("make it work", ""),
+    ],
+)
+def test_the_command_of_a_flag_names_its_document(
+    question: str, doc_id: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(f"{__name__}.FILES", COMMANDS)
+    for word in ("cp", "make", "git", "log"):
+        monkeypatch.setitem(TEXTS, word, dict.fromkeys(COMMANDS, 5))
+    assert documents(question) == ({doc_id: 1.0} if doc_id else {})
 
 
 def test_a_chinese_name_is_a_word_of_the_dictionary() -> None:
