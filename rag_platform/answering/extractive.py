@@ -53,9 +53,12 @@ from rag_platform.text.entries import (
     find_headings,
     find_members,
     find_row_name,
+    find_thing,
     is_asked,
+    name_thing,
 )
 from rag_platform.text.markdown_blocks import LINK_TARGET, cells
+from rag_platform.text.names import is_about
 from rag_platform.text.passages import BOX_LEVEL, LABEL_LEVEL
 from rag_platform.text.plain_quotes import strip_markup
 from rag_platform.text.scripts import find_script, has_han, simplify
@@ -87,10 +90,6 @@ _URL = re.compile(r"(?<=\]\()[^()\s]*(?=\))|https?://\S+")  # of a link, or bare
 # an identifier that may be the number of a document: not a version, path or format
 _DOCUMENT_NUMBER = re.compile(r"(?=.*[a-z])(?:[a-z-]*\d){3}[a-z\d-]*$")
 _RUN = re.compile(r"\d+|[a-z]+")
-_ASKS_MEANING = re.compile(
-    r"what(?:'s| is| are) (.+)|what do(?:es)? (.+) mean\b|什么是(.+)|(.+)是什么(?:意思)?[?？]?$",
-    re.IGNORECASE,
-)
 # what error messages have
 _REPORTS = re.compile(
     r"\b[A-Z]\w*(?:Error|Exception|Warning)\b|(?i:\b(?:error|fatal|fail(?:ed|ure)|denied|refused"
@@ -495,8 +494,7 @@ def _read_titled(
     is: what is below it.
     """
     found: dict[tuple[int, Part], _Entry] = {}
-    asked = _ASKS_MEANING.match(question)
-    thing = meaning(asked[asked.lastindex or 0]) if asked else None
+    thing, name = meaning(find_thing(question)), name_thing(question)
     for n, (hit, parts) in enumerate(zip(evidence, passages, strict=True)):
         units, section = read_layout(hit.chunk_text).units, split_path(hit.section_path)[-1:]
         for part in parts:
@@ -504,7 +502,18 @@ def _read_titled(
             defined = thing and labels and meaning(labels[-1]) == thing
             if defined or any(is_asked(question, title) for title in labels or section):
                 found[n, part] = _Entry(find(question), 0, 1.0)
+    for n, (hit, parts) in enumerate(zip(evidence, passages, strict=True) if name else ()):
+        if hit.chunk_index == 0 and is_about(name, hit.filename, hit.doc_title, hit.source_uri):
+            for part in _find_beginning(hit, parts):
+                found.setdefault((n, part), _Entry(find(question), 0, 1.0))
     return _set_apart(found, passages, [frozenset()] * len(evidence))
+
+
+def _find_beginning(hit: Hit, parts: Sequence[Part]) -> list[Part]:
+    """The sentences of the first section with any, which say what a document is about."""
+    units = read_layout(hit.chunk_text).units
+    said = [part for part in parts if part.kind == "sentence"]
+    return [it for it in said if units[it.first].headings == units[said[0].first].headings]
 
 
 def _read_named(

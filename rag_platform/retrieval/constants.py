@@ -58,6 +58,8 @@ MAX_SECTION_CHUNKS: Final = 5_000
 # maximum documents that a word may name, and that a question may mean; a more common word only
 # distinguishes documents that another word names; chosen by hand
 MAX_NAMESAKES: Final = 256
+# maximum documents about the thing of which a question asks what it is; chosen by hand
+MAX_EXPLAINING: Final = 8
 # minimum chunks with a word in the documents named by it, for one chunk elsewhere; chosen by hand
 OWN_CHUNKS: Final = 3
 # chunks elsewhere, of which one may have the word in any case; chosen by hand

@@ -12,8 +12,9 @@ from functools import lru_cache
 
 from rag_platform.ir import split_path
 from rag_platform.text.markdown_blocks import ASKS, QUESTION
+from rag_platform.text.names import name_words
 from rag_platform.text.scripts import HAN, has_han, simplify
-from rag_platform.text.terms import is_weak_term, terms
+from rag_platform.text.terms import find_flags, is_weak_term, terms
 
 # a line of bold words or code, as `f(**options)`, or of a question; a bold sentence is none
 BOLD_LINE = re.compile(
@@ -97,6 +98,55 @@ _INTERROGATIVE = re.compile(
     r"|n't\b"
     "|(?<![有是在])(?:没有|不是|不在)|为什么|为何|何时|什么时候|谁|哪|多少|多久|几|怎[么样]|如何|什么"
 )
+
+
+_KINDS = (
+    "command|program|tool|utility|package|library|module|project|framework|app|application|function"
+)
+_HAN_KINDS = "命令|指令|工具|程序|软件|包|库|模块|项目|框架|应用|函数|系统|产品|服务"
+_ASKS_THING = re.compile(
+    r"\s*(?:what(?:'s| is| are) (?:the (?:purpose|point|role|use|meaning) of )?"
+    r"|what do(?:es)? (?=.* (?:do|mean)\b)|(?:please )?(?:explain|describe|define|introduce) "
+    r"|tell me about )(?:an? |the )?(?P<thing>.+?)"
+    rf"(?: (?:{_KINDS}))?(?: (?:do|mean|for|about|used for|good for))?\s*[?.!]*\s*"
+    rf"|(?:请问)?(?:什么是|请?介绍(?:一下|下)?)(?P<han>.+?)(?:{_HAN_KINDS})?[?？。!！]*"
+    rf"|(?:请问)?(?P<named>.+?)\s*(?:这个)?(?:{_HAN_KINDS})?\s*(?:"
+    "是什么(?:意思|东西)?|是(?:干|做)(?:什么|啥|嘛)用?的|是干嘛用?的|有(?:什么|啥)(?:用|作用|用处|用途|功能)"
+    "|的(?:作用|用途|功能|含义|意思)是(?:什么|啥)|(?:是)?用来(?:干|做)(?:什么|啥|嘛)的?|能(?:干|做)(?:什么|啥|嘛)"
+    "|(?:干|做)(?:什么|啥|嘛)用?的)[?？。!！]*",
+    re.IGNORECASE,
+)
+
+
+def find_thing(question: str) -> str:
+    """The thing of which a question asks what it is, does or is for; else "".
+
+    >>> find_thing("What does the cp command do?"), find_thing("git log 命令是做什么的")
+    ('cp', 'git log')
+    >>> find_thing("What is the default of on_delete?"), find_thing("How does it work?")
+    ('default of on_delete', '')
+    """
+    asked = _ASKS_THING.fullmatch(question)
+    thing = next(filter(None, asked.groups()), "").strip() if asked else ""
+    return "" if find_flags(thing) else thing  # `make -n` is not make
+
+
+# such a question about a thing of which a document tells more than what it is: the refund terms
+_ASKS_CONTENT = re.compile(
+    r"\s*what(?:'s| is| are) the (?!(?:purpose|point|role|use|meaning) of "
+    rf"|.* (?:{_KINDS}|for)\W*$)|[{HAN}]+是什么[?？]?\s*$",
+    re.IGNORECASE,
+)
+
+
+def name_thing(question: str) -> set[str]:
+    """The words of the thing of which a question asks what it is, does or is for, as they may name
+    a document about it; empty for others.
+
+    >>> name_thing("What is the cp command?"), name_thing("What are the refund terms?")
+    ({'cp'}, set())
+    """
+    return set() if _ASKS_CONTENT.match(question) else name_words(find_thing(question))[0]
 
 
 @lru_cache(maxsize=4096)

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Set
-from posixpath import splitext
+from posixpath import basename, dirname, splitext
 
 from rag_platform.text import segmentation
 from rag_platform.text.scripts import FIRST_CJK, RUN
@@ -77,6 +77,15 @@ def is_whole_name(filename: str, words: Set[str]) -> bool:
     """
     own, _ = name_words(splitext(filename)[0])
     return bool(own) and own <= words
+
+
+def is_about(thing: Set[str], filename: str, title: str, source_uri: str) -> bool:
+    """True if a document is about the thing of these words: they are its whole file name or title,
+    or the folder of which it is the README or index.
+    """
+    stem = splitext(filename)[0]
+    folder = basename(dirname(source_uri)) if stem.lower() in ("readme", "index") else ""
+    return any(name_words(name)[0] == thing for name in (stem, title, folder) if name)
 
 
 def find_numbered(text: str) -> dict[str, tuple[str, str]]:

@@ -502,6 +502,19 @@ def test_a_flag_is_quoted_from_its_description_rather_than_from_a_synopsis(quest
     assert Extractive().answer(asked(question), other).text.startswith("SYNOPSIS")
 
 
+@pytest.mark.parametrize("question", ["What is pump?", "pump命令是做什么的", "what is pump for"])
+def test_what_a_thing_is_is_quoted_from_the_beginning_of_its_document(question: str) -> None:
+    text = "# pump(1)\n\n## NAME\n\npump - move water\n\n## SYNOPSIS\n\n```\npump <name>\n```"
+    first = dataclasses.replace(hit(1, text), chunk_index=0, filename="pump.html")
+    later = hit(2, "The pump command is started by pump. What pump is running is shown.")
+    later = dataclasses.replace(later, filename="pump.html")
+    found = Extractive().answer(asked(question), [later, first]).text
+    assert found == "pump - move water [2]"
+    assert (
+        "move water" not in Extractive().answer(asked("Is the pump running?"), [later, first]).text
+    )
+
+
 def test_a_path_and_a_format_name_no_document() -> None:
     player = hit(1, "The player reads H.264 in api/v1.\n\nThe player reads AAC.")
     text = Extractive().answer(asked("Where does the player read H.264?"), [player]).text

@@ -56,9 +56,11 @@ class Catalog:
             for doc_id, (folder, filename, title, chunks) in FILES.items()
         ]
 
-    def select(self, sql: str, params: Sequence[str] = ()) -> list[tuple[str, str]]:
-        assert sql.startswith("SELECT doc_id, filename FROM documents")
-        return [(doc_id, FILES[doc_id][1]) for doc_id in params]
+    def select(self, sql: str, params: Sequence[str] = ()) -> list[tuple[str, ...]]:
+        if "FROM chunks" in sql:
+            return [(f"{doc_id}-0",) for doc_id in params]
+        rows = [(it, FILES[it][1], FILES[it][2], "/".join(FILES[it][:2])) for it in params]
+        return [row if "title" in sql else row[:2] for row in rows]
 
     def chunk_ids(self, where: str = "1", params: Sequence[str] = ()) -> list[str]:
         assert where == "doc_id = ?"
@@ -140,7 +142,7 @@ COMMANDS = {
         ("what does make -n do", "make"),
         ("git log 的 -S", "log"),
         ("how do I make a list of all of the files that I copied before, with ls -l", ""),
-        ("what does cp do", ""),  # a word of other texts too
+        ("is cp the last line", ""),  # a word of other texts too
         ("make it work", ""),
     ],
 )
@@ -151,6 +153,40 @@ def test_the_command_of_a_flag_names_its_document(
     for word in ("cp", "make", "git", "log"):
         monkeypatch.setitem(TEXTS, word, dict.fromkeys(COMMANDS, 5))
     assert documents(question) == ({doc_id: 1.0} if doc_id else {})
+
+
+THINGS = COMMANDS | {
+    "black": ("pkg/black", "README.md", "The formatter", 6),
+    "di": ("docs", "injection.md", "依赖注入", 6),
+    "terms": ("docs", "refund-terms.md", "Refund terms", 6),
+}
+
+
+@pytest.mark.parametrize(
+    ("question", "doc_id"),
+    [
+        ("What is cp?", "cp"),
+        ("what does the cp command do", "cp"),
+        ("git log 命令是做什么的？", "log"),
+        ("what is ls for", "note"),  # one chunk is enough
+        ("Black 有什么用", "black"),
+        ("什么是依赖注入", "di"),
+        ("What is the formatter?", ""),  # asks for what the document says of it
+        ("What are the refund terms?", ""),
+        ("what does make -n do", "make"),
+    ],
+)
+def test_what_a_thing_is_stands_at_the_beginning_of_its_document(
+    question: str, doc_id: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(f"{__name__}.FILES", THINGS)
+    for word in ("cp", "make", "git", "log", "black", "refund", "terms", "formatter", "the"):
+        monkeypatch.setitem(TEXTS, word, dict.fromkeys(THINGS, 5))
+    named = DocumentNames(Catalog(), Texts()).find_mentions(question)
+    assert (dict(named.documents) if named else {}) == ({doc_id: 1.0} if doc_id else {})
+    if named:
+        first = set() if "-n" in question else {f"{doc_id}-0"}
+        assert named.section == first and named.words == (("make",) if "-n" in question else ())
 
 
 def test_a_chinese_name_is_a_word_of_the_dictionary() -> None:
