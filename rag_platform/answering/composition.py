@@ -24,7 +24,7 @@ from rag_platform.answering.constants import (
     SNIPPET_CHARS,
 )
 from rag_platform.answering.doubts import find_doubts, list_quoted
-from rag_platform.answering.extractive import Extractive, Nearness, find_sentence
+from rag_platform.answering.extractive import Extractive, Nearness, explains, find_sentence
 from rag_platform.answering.missing_words import Embed
 from rag_platform.answering.question_context import OnText, Question
 from rag_platform.answering.quotable import read_layout
@@ -229,10 +229,9 @@ class _Composer:
 
     def _compose(self, answerer: Answerer, on_text: OnText | None) -> Answer:
         query, config = self.first.query, self.first.strategy.answerer
+        phrased = bool(query.rewrites)
         reads = traits_of(answerer).uses_llm  # it judges the passages itself, and may refuse
-        decide = partial(
-            states.decide, phrased=bool(query.rewrites), least=config.min_confidence, reads=reads
-        )
+        decide = partial(states.decide, phrased=phrased, least=config.min_confidence, reads=reads)
         probability = self.assessed.probability
         if not reads and decide(probability) == "nothing_found":
             return Answer(confidence=round(probability, 3))  # its quotes would not be shown
@@ -245,9 +244,12 @@ class _Composer:
             decide = partial(decide, quotes_near=near)
         confidence, warnings = round(probability * checked.agreement, 3), written.warnings
         quotes = "" if reads else written.text
+        first = self.context[checked.numbers[0] - 1] if quotes and checked.numbers else None
+        if first is not None and explains(query.original, first):
+            confidence = states.assure(confidence, phrased=phrased, quotes_near=near)
         doubts = find_doubts(query, quotes, self.context, self.embed) if quotes else ()
         if doubts:
-            confidence = states.hedge(confidence, phrased=bool(query.rewrites), quotes_near=near)
+            confidence = states.hedge(confidence, phrased=phrased, quotes_near=near)
             warnings += doubts
         state = decide(confidence)
         answer = Answer(

@@ -494,7 +494,7 @@ def _read_titled(
     is: what is below it.
     """
     found: dict[tuple[int, Part], _Entry] = {}
-    thing, name = meaning(find_thing(question)), name_thing(question)
+    thing = meaning(find_thing(question))
     for n, (hit, parts) in enumerate(zip(evidence, passages, strict=True)):
         units, section = read_layout(hit.chunk_text).units, split_path(hit.section_path)[-1:]
         for part in parts:
@@ -502,11 +502,17 @@ def _read_titled(
             defined = thing and labels and meaning(labels[-1]) == thing
             if defined or any(is_asked(question, title) for title in labels or section):
                 found[n, part] = _Entry(find(question), 0, 1.0)
-    for n, (hit, parts) in enumerate(zip(evidence, passages, strict=True) if name else ()):
-        if hit.chunk_index == 0 and is_about(name, hit.filename, hit.doc_title, hit.source_uri):
+        if explains(question, hit):
             for part in _find_beginning(hit, parts):
                 found.setdefault((n, part), _Entry(find(question), 0, 1.0))
     return _set_apart(found, passages, [frozenset()] * len(evidence))
+
+
+def explains(question: str, hit: Hit) -> bool:
+    """True for the beginning of a document about the thing of which a question asks what it is."""
+    if hit.chunk_index != 0 or not (thing := name_thing(question)):
+        return False
+    return is_about(thing, hit.filename, hit.doc_title, hit.source_uri)
 
 
 def _find_beginning(hit: Hit, parts: Sequence[Part]) -> list[Part]:

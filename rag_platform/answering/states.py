@@ -221,6 +221,11 @@ def hedge(confidence: float, *, phrased: bool, quotes_near: float | None = None)
     return min(confidence, _below(_find_model(phrased=phrased, quotes_near=quotes_near)))
 
 
+def assure(confidence: float, *, phrased: bool, quotes_near: float | None = None) -> float:
+    """The confidence, at least that of `answered`."""
+    return max(confidence, _find_model(phrased=phrased, quotes_near=quotes_near).answered)
+
+
 def _below(model: _Model) -> float:
     return round(model.answered - _STEP, 3)
 

@@ -60,7 +60,8 @@ class Mentions:
     """The documents that a question names, their chunks, and how clearly each is named."""
 
     documents: Mapping[str, float]  # doc_id to 0 to 1
-    chunks: Mapping[str, float]  # chunk_id to the same, and 1 more in the section
+    # chunk_id to the same, 1 more in the section, 2 more where the document says what it is about
+    chunks: Mapping[str, float]
     chunk_ids: frozenset[str]  # one object for the same documents, by which readers cache
     section: frozenset[str]  # the chunks of a section that the question names by its number
     words: tuple[str, ...]  # that name them, as written in the question, in lower case
@@ -146,7 +147,7 @@ class DocumentNames:
         first = frozenset(chunk_id for (chunk_id,) in begins)
         return Mentions(
             dict.fromkeys(about, 1.0),
-            {it: 1.0 + (it in first) for it in owner},
+            {it: 3.0 if it in first else 1.0 for it in owner},
             chunk_ids,
             first,
             (),

@@ -468,3 +468,19 @@ def test_names_that_cannot_be_read_are_a_warning(
     result = answer(library, QueryRequest("the effective tax rate of acme", answer=False))
     assert result.hits and result.flags["naming_failed"] is True
     assert any("could not be identified" in warning for warning in result.warnings)
+
+
+def test_what_a_thing_is_is_answered_from_the_beginning_of_its_document(
+    publish: Any, library: Library, vary: Callable[..., str]
+) -> None:
+    others = [(str(n), f"The pump and the {n}th tap are cleaned by staff.") for n in range(6)]
+    pump = [("Name", "A machine that moves water."), *others[:3], ("Use", "The pump starts.")]
+    publish(
+        {"pump": pump, "taps": others},
+        strategy=vary("naming", "retrieval: {named_documents: 0.5}\n"),
+    )
+    for question in ("What is a pump?", "pump 有什么用？"):
+        found = answer(library, QueryRequest(question))
+        assert found.state == "answered" and found.citations[0].text.endswith(pump[0][1])
+        assert ("pump.md", 0) in [(hit.filename, hit.chunk_index) for hit in found.hits]
+    assert "moves" not in answer(library, QueryRequest("Who cleans the pump?")).answer_markdown
