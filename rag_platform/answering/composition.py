@@ -40,6 +40,7 @@ from rag_platform.protocols import Answerer
 from rag_platform.query import analysis
 from rag_platform.registry import traits, traits_of
 from rag_platform.retrieval.namespace_search import Found
+from rag_platform.text.entries import is_titled
 from rag_platform.text.scripts import is_wide
 from rag_platform.text.wording import shorten
 
@@ -245,7 +246,10 @@ class _Composer:
         confidence, warnings = round(probability * checked.agreement, 3), written.warnings
         quotes = "" if reads else written.text
         first = self.context[checked.numbers[0] - 1] if quotes and checked.numbers else None
-        if first is not None and explains(query.original, first):
+        if first is not None and (
+            explains(query.original, first)
+            or is_titled(query.original, first.section_path, first.chunk_text)
+        ):
             confidence = states.assure(confidence, phrased=phrased, quotes_near=near)
         doubts = find_doubts(query, quotes, self.context, self.embed) if quotes else ()
         if doubts:

@@ -467,6 +467,19 @@ def test_a_result_is_an_answer_the_closest_passages_or_nothing(
     assert (searched.state, searched.answer_markdown) == ("closest", "")
 
 
+def test_a_question_that_is_a_heading_is_answered(publish: Any, library: Library) -> None:
+    publish(
+        {
+            "faq": [
+                ("忘记密码怎么办？", "在登录页输入注册手机号，按短信验证码重置。"),
+                ("支持哪些支付方式？", "支持微信支付、支付宝、银联卡。"),
+            ]
+        }
+    )
+    found = answer(library, QueryRequest("忘记密码怎么办"))
+    assert found.state == "answered" and "短信验证码" in found.answer_markdown
+
+
 @pytest.mark.parametrize(
     ("searches", "rule"),
     [
