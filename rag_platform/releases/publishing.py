@@ -110,13 +110,17 @@ def _hides_none(
     )
 
 
-def find_equal(namespace: str, strategy: Strategy, root: DataRoot) -> str | None:
+def find_equal(
+    namespace: str, strategy: Strategy, root: DataRoot, *, damaged: bool = False
+) -> str | None:
     """The id of the published release when a new one would have the same content and profiles. None
-    when they would differ, or when gates were configured since that have not judged the release.
+    when they would differ, or when gates were configured since that have not judged the release, or
+    when its files changed since, unless `damaged`.
     """
     store, ledger = root.store, root.ledger
     published = releases.current(store, namespace)
-    if published is None or releases.full_build_reason(store, namespace, strategy, published):
+    find_reason = releases.other_build_reason if damaged else releases.full_build_reason
+    if published is None or find_reason(store, namespace, strategy, published):
         return None
     manifest = releases.manifest_of(store, namespace, published, ())
     if (
@@ -211,7 +215,9 @@ def build_candidate(
     if stale:
         raise _stale_error(stale)
     retain(namespace, workspace)
-    replaces = find_equal(namespace, strategy, workspace) if full and not deletes else None
+    replaces = None
+    if full and not deletes:
+        replaces = find_equal(namespace, strategy, workspace, damaged=True)
     if replaces:
         parent = releases.manifest_of(store, namespace, replaces, ()).parent
     release_id = f"{datetime.now(UTC):%Y%m%dT%H%M%S}-{uuid.uuid4().hex[:6]}"
@@ -498,7 +504,8 @@ def publish_candidate(
                 f" {GATES_FILE}; `rag rebuild --full --namespace {namespace}` builds one that is",
                 code="not_judged",
             )
-        _publish(namespace, release_id, recorded, root, override=bool(override))
+        with tracing.span("stage.publish", release_id=release_id, previous=published):
+            _publish(namespace, release_id, recorded, root, override=bool(override))
         row = _row(namespace, release_id, ledger)
         if override:
             ledger.update_release(

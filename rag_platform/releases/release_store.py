@@ -44,6 +44,7 @@ from rag_platform.ledger.ledger import Ledger
 from rag_platform.ledger.schema import Release
 from rag_platform.protocols import LexicalReader
 from rag_platform.releases.manifest import (
+    FILENAME,
     QUALITY_GATE,
     VERSION_FIELDS,
     Manifest,
@@ -51,7 +52,13 @@ from rag_platform.releases.manifest import (
     read_head,
     read_manifest,
 )
-from rag_platform.storage.store import RELEASE_ID, Store, flush_directory, write_text
+from rag_platform.storage.store import (
+    RELEASE_ID,
+    Store,
+    flush_directory,
+    sha256_file,
+    write_text,
+)
 
 if TYPE_CHECKING:
     from rag_platform.indexes.dense import DenseVectors
@@ -83,6 +90,16 @@ def full_build_reason(store: Store, namespace: str, strategy: Strategy, parent: 
     """Why the next release cannot be built from its parent and the differences; "" when it can."""
     if parent is None:
         return "nothing is published yet"
+    if reason := other_build_reason(store, namespace, strategy, parent):
+        return reason
+    directory = store.release_dir(namespace, parent)
+    if changed := _find_changed(directory, read_head(directory)):
+        return f"files of release {parent} are damaged, first {changed[0]}"
+    return ""
+
+
+def other_build_reason(store: Store, namespace: str, strategy: Strategy, parent: str) -> str:
+    """Why a release was built in another way than the next one would be; "" when it was not."""
     directory = store.release_dir(namespace, parent)
     try:
         manifest = read_head(directory)
@@ -195,6 +212,27 @@ def require_publishable(
             code="files_missing",
         )
     return manifest
+
+
+def _find_changed(directory: Path, manifest: Manifest) -> list[str]:
+    """The files that are gone or are no longer what the manifest says, of which the next release
+    would take over some. Only what was written after the manifest is hashed.
+    """
+    changed = []
+    written = (directory / FILENAME).stat().st_mtime_ns
+    for name, expected in manifest.files.items():
+        path = directory / name
+        with suppress(FileNotFoundError):
+            at = path.stat().st_mtime_ns
+            if at <= written or _sha256_at(path, at) == expected:
+                continue
+        changed.append(name)
+    return changed
+
+
+@functools.lru_cache(maxsize=64)
+def _sha256_at(path: Path, _modified: int) -> str:
+    return sha256_file(path)
 
 
 def missing_files(store: Store, manifest: Manifest) -> list[str]:

@@ -308,6 +308,7 @@ def test_what_was_not_asked_for_but_left_is_noticed(
     path = store.release_dir("default", "r1") / "catalog.sqlite"
     with closing(sqlite3.connect(path)) as db, db:
         db.execute("DELETE FROM documents WHERE doc_id LIKE 'notes%'")
+    os.utime(path, (0, 0))  # what was written after the manifest is not taken over
     newer = make("guide", GUIDE + "A newer line.\n")
     with EmbeddingCache(store.embeddings_path) as cache:
         manifest, _ = build(
@@ -467,6 +468,31 @@ def test_another_index_profile_forces_a_full_build(
         and manifest.embedder is not None
         and manifest.embedder.dim == 64
     )
+
+
+@pytest.mark.integration
+def test_a_release_takes_over_no_damaged_file(
+    store: Store, make: Callable[..., Live], grow: Callable[..., Manifest]
+) -> None:
+    """Each vector is still valid, but two stand for the wrong chunks."""
+    live = [make("guide", GUIDE), make("notes", NOTES)]
+    grow(live, "r1")
+    directory = store.release_dir("default", "r1") / "dense"
+    ids, sound = dense.read_matrix(directory)
+    sound = np.array(sound)
+    damaged = np.load(directory / "vectors.npy", mmap_mode="r+")
+    damaged[[0, 1]] = damaged[[1, 0]]
+    damaged.flush()
+    written = (store.release_dir("default", "r1") / "manifest.json").stat().st_mtime_ns
+    os.utime(directory / "vectors.npy", ns=(written + 1, written + 1))
+    later = [*live, make("dock", "# Dock\n\nThe dock is wet.\n")]
+    assert grow(later, "r2", "r1").delta["full_build"] is True
+    after_ids, after = dense.read_matrix(store.release_dir("default", "r2") / "dense")
+    by_id = dict(zip(after_ids, after, strict=True))
+    assert all(np.array_equal(by_id[name], row) for name, row in zip(ids, sound, strict=True))
+    # a file that was only touched is whole
+    os.utime(store.release_dir("default", "r2") / "catalog.sqlite")
+    assert grow(live, "r3", "r2").delta["full_build"] is False
 
 
 # --- checks -------------------------------------------------------------------------------------
