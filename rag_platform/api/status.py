@@ -144,7 +144,8 @@ def _release_problems(library: Library, lease: Lease) -> Iterator[str]:
         if lacks_verdict(manifest):
             yield (
                 f"{namespace}: its gates have not judged release {lease.release_id}, for gates.yaml"
-                f" has changed since; `rag rebuild --namespace {namespace}` asks them"
+                f" or a dataset has changed since; `rag rebuild --namespace {namespace}` asks"
+                " them, after a rollback with --full"
             )
     if manifest.failed_gates:
         yield (

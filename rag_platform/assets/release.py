@@ -172,7 +172,7 @@ def candidate(
             # what does not hold the release back only warns: a gate that was not asked or that is
             # published over
             severity=_WARN if result is gate_result or result.is_overruled else _ERROR,
-            **_describe(result, manifest.release_id),
+            **_describe(result, manifest),
         )
 
 
@@ -278,14 +278,19 @@ def _figures(data: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in data.items() if isinstance(value, (int, float, str))}
 
 
-def _describe(result: CheckResult, release_id: str) -> dict[str, Any]:
-    """The description and metadata of a check's result: the details as metadata; the gate's report
-    as a description in Markdown, which its page shows first, with its lines as paragraphs.
+def _describe(result: CheckResult, manifest: Manifest) -> dict[str, Any]:
+    """The description and metadata of a check's result: the details as metadata; the gate's report,
+    of a rejected release with what to do, as a description in Markdown, which its page shows first,
+    with its lines as paragraphs.
     """
-    metadata = {"release_id": release_id, **result.figures}
+    metadata = {"release_id": manifest.release_id, **result.figures}
     if result.name != QUALITY_GATE:
         return {"metadata": {"details": result.details, **metadata}}
-    lines = result.details.splitlines()
+    report = result.details
+    if result in manifest.failures:
+        failed = f"{result.name}: {report}"
+        report = explain_rejection(manifest.namespace, manifest.release_id, failed)
+    lines = report.splitlines()
     report = "\n".join(line if line.startswith("- ") else f"\n{line}\n" for line in lines)
     return {"description": report.strip(), "metadata": metadata}
 

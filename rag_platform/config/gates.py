@@ -9,16 +9,35 @@ notes:                      # a namespace
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from pathlib import Path
 from typing import Annotated, Self
 
-from pydantic import AfterValidator, Field, ValidationError, model_validator
+from pydantic import AfterValidator, Field, Strict, ValidationError, model_validator
 
-from rag_platform.config.folders import config_file
+from rag_platform.config.folders import config_dir, config_file, config_files
 from rag_platform.config.query import Section
 from rag_platform.config.yaml_files import invalid_value, place_of, read_mapping
 from rag_platform.errors import ConfigError, did_you_mean
 
 FILENAME = "gates.yaml"
+# suffix of a dataset's file to the provider that reads it
+DATASET_PROVIDERS = {
+    ".jsonl": "jsonl",
+    ".yaml": "yaml",
+    ".yml": "yaml",
+    **dict.fromkeys((".csv", ".tsv", ".xlsx"), "spreadsheet"),
+    ".json": "knowledge_json",
+}
+# what a gate can measure: at the cutoff of a floor's name (`retrieval.mrr@10`), and whole
+_RANKED = tuple(f"retrieval.{name}" for name in ("hit_rate", "recall", "mrr", "ndcg"))
+_WHOLE = (
+    "retrieval.coverage",
+    "refusal.right",
+    "answer.evidence",
+    *(f"citation.{name}" for name in ("precision", "provenance", "coverage", "recall")),
+    *(f"generation.{name}" for name in ("faithfulness", "answer_relevancy", "answer_correctness")),
+)
+_MOST_RANKS = 100  # chosen by hand
 
 
 def _require_reachable(floor: float) -> float:
@@ -27,7 +46,21 @@ def _require_reachable(floor: float) -> float:
     return floor
 
 
-Floor = Annotated[float, AfterValidator(_require_reachable)]
+def _require_measurable(metric: str) -> str:
+    name, _, cutoff = metric.partition("@")
+    ranked = name in _RANKED and cutoff.isdecimal() and 1 <= int(cutoff) <= _MOST_RANKS
+    if not (ranked or metric in _WHOLE):
+        known = [*(f"{name}@K" for name in _RANKED), *_WHOLE]
+        near = did_you_mean(metric, [*(f"{name}@{cutoff or 10}" for name in _RANKED), *_WHOLE])
+        raise ValueError(
+            f"no gate measures {metric}; known: {', '.join(known)}, with K from 1 to"
+            f" {_MOST_RANKS}{near}"
+        )
+    return metric
+
+
+Metric = Annotated[str, AfterValidator(_require_measurable)]
+Floor = Annotated[float, Strict(), AfterValidator(_require_reachable)]
 
 
 class GateConfig(Section):
@@ -35,7 +68,9 @@ class GateConfig(Section):
 
     dataset: str = Field(min_length=1)
     # metric to its minimum mean
-    floors: dict[str, Floor] = Field(default_factory=dict)
+    floors: dict[Metric, Floor] = Field(default_factory=dict)
+    # the share of the questions with something to find that must be about this library
+    least_measured: float = Field(default=0.5, ge=0, le=1)
     # whether it must not be significantly worse than the published release, question by question
     not_worse: bool = True
     # of answers, for floors of `generation.*`: rules, llm or a dotted path
@@ -72,6 +107,20 @@ def read_gates() -> dict[str, tuple[GateConfig, ...]]:
                 ) from error
             gates[str(namespace)] = (*gates.get(str(namespace), ()), gate)
     return gates
+
+
+def dataset_names() -> dict[str, Path]:
+    """The datasets of the config folders by name; the user's take precedence."""
+    found = [path for path in config_files("datasets") if path.suffix.lower() in DATASET_PROVIDERS]
+    return {path.stem: path for path in reversed(found)}
+
+
+def dataset_path(name: str) -> Path:
+    """Where a dataset is, if it exists: a path from the current folder on, a name of
+    config/datasets, or a path from the config folder on, as gates run in any working directory.
+    """
+    path = Path(name).expanduser()
+    return path if path.exists() else dataset_names().get(name, config_dir() / path)
 
 
 def find_gate_problems(libraries: Callable[[], Iterable[str]] | None = None) -> list[str]:

@@ -162,8 +162,9 @@ class Drafts:
             )
             raise InputError(
                 f"{len(opened.edited.problems)} edits of {doc_id} do not apply to"
-                f" {opened.version.version_id} ({listed}). Make them anew in another way, or leave"
-                " them out with --drop-conflicts",
+                f" {opened.version.version_id} ({listed}). Make them anew in another way, or"
+                f" leave them out: `rag drafts publish {doc_id} --namespace {self.namespace}"
+                " --drop-conflicts`",
                 code="conflicts",
                 conflicts=list(conflicts_of(opened.edited.problems)),
             )

@@ -19,7 +19,7 @@ from rag_platform.evaluation.cases import Dataset, EvalCase
 from rag_platform.evaluation.expectations import judge
 from rag_platform.evaluation.labels import LabelReader, Labels
 from rag_platform.evaluation.measuring import CHEAP_METRIC_SETS
-from rag_platform.evaluation.metrics import bootstrap, mean
+from rag_platform.evaluation.metrics import bootstrap, cutoff_of, mean, sort_metrics
 from rag_platform.evaluation.results import CaseResult, ResultStore
 from rag_platform.evaluation.runs import evaluate_release
 from rag_platform.ir import Chunk
@@ -121,12 +121,14 @@ class _GateJudge:
         lease: Lease | None,
         dataset: Dataset,
         metric_sets: tuple[str, ...] = CHEAP_METRIC_SETS,
-        judge: str | None = None,
+        gate: GateConfig | None = None,
     ) -> tuple[str, dict[str, CaseResult]]:
         """(run_id, results by case_id) of a release; empty without one."""
         if lease is None:
             return "", {}
-        cutoffs = tuple(sorted({*dataset.k_values, _TOP}))
+        judge = gate.judge if gate else None
+        asked = [cutoff_of(name) for name in gate.floors] if gate else []
+        cutoffs = tuple(sorted({*dataset.k_values, _TOP, *filter(None, asked)}))
         dataset = dataclasses.replace(dataset, k_values=cutoffs)
         run = evaluate_release(
             self._library, lease, dataset, self._store, metric_sets=metric_sets, judge=judge
@@ -140,13 +142,13 @@ class _GateJudge:
             metric_sets += ("citations",)
         if gate.judge:
             metric_sets += ("judged",)
-        run_id, after = self._run(self._candidate, dataset, metric_sets, gate.judge)
+        run_id, after = self._run(self._candidate, dataset, metric_sets, gate)
         _require_whole(dataset, after)
-        baseline_run_id, before = self._run(self._published, dataset, metric_sets, gate.judge)
+        baseline_run_id, before = self._run(self._published, dataset, metric_sets, gate)
         lost, gone = self._lost(dataset, before, after)
         values = _values(after, gone)
         means = _means(values)
-        reasons, notes = _judge_means(means, gate.floors)
+        reasons, notes = _judge_means(values, gate.floors)
         if errors := [item.error for item in after.values() if item.error]:
             failed = pluralise(len(errors), "question")
             reasons.insert(0, f"{failed} failed, the first with {errors[0]}")
@@ -156,17 +158,15 @@ class _GateJudge:
                 " into max_seconds"
             )
         measured = gone | {item.case_id for item in after.values() if item.metrics}
+        reasons += _judge_measured(dataset, measured, gate.least_measured)
         if unmeasured := sorted(after.keys() - measured):
             notes.append(
                 f"{len(unmeasured)} of {pluralise(len(after), 'question')} could not be measured,"
                 " for the release holds nothing that they expect to find:"
                 f" {', '.join(unmeasured[:_SHOWN])}"
             )
-            if not any(case.is_ranked and case.case_id in measured for case in dataset.cases):
-                reasons.append(
-                    f"{dataset.dataset_id} names nothing to be found in this release; name a"
-                    " dataset about the library in gates.yaml"
-                )
+        if unjudged := sum(item.artifacts.get("unjudged", 0) for item in after.values()):
+            notes.append(f"{pluralise(unjudged, 'score')} the judge failed to give")
         if gate.not_worse and gone:
             reasons.append(
                 f"the expected text or document is gone of {pluralise(len(gone), 'question')}:"
@@ -377,19 +377,41 @@ def _means(values: Mapping[str, Mapping[str, float]]) -> dict[str, float]:
 
 
 def _judge_means(
-    means: Mapping[str, float], floors: Mapping[str, float]
+    values: Mapping[str, Mapping[str, float]], floors: Mapping[str, float]
 ) -> tuple[list[str], list[str]]:
     """(messages about missed floors, messages about reached ones)."""
     missed, reached = [], []
     for metric, least in floors.items():
-        if metric not in means:
-            measured = ", ".join(sorted(means)) or "nothing"
+        if not (of_cases := values.get(metric)):
+            measured = ", ".join(sort_metrics(values)) or "nothing"
             missed.append(f"{metric} has a floor and was not measured; measured: {measured}")
-        elif means[metric] < least:
-            missed.append(f"{metric} is {means[metric]:.3f}, the floor is {least:g}")
+            continue
+        found = f"{metric} is {mean(of_cases):.3f} over {pluralise(len(of_cases), 'question')}"
+        if mean(of_cases) < least:
+            missed.append(f"{found}, the floor is {least:g}")
         else:
-            reached.append(f"{metric} is {means[metric]:.3f} and reaches the floor, {least:g}")
+            reached.append(f"{found} and reaches the floor, {least:g}")
     return missed, reached
+
+
+def _judge_measured(dataset: Dataset, measured: Collection[str], least: float) -> list[str]:
+    """A message where a smaller share than `least` of the cases that expect hits were measured; a
+    mean over the others tells little of the release.
+    """
+    ranked = [case.case_id for case in dataset.cases if case.is_ranked]
+    known = sum(case_id in measured for case_id in ranked)
+    if known >= least * len(ranked) and (known or not ranked):
+        return []
+    if known:
+        return [
+            f"only {known} of {pluralise(len(ranked), 'question')} with something to find could be"
+            f" measured; mend what {dataset.dataset_id} expects, or lower least_measured of the"
+            " gate"
+        ]
+    return [
+        f"{dataset.dataset_id} names nothing to be found in this release; name a dataset about the"
+        " library in gates.yaml"
+    ]
 
 
 def _find_losses(

@@ -14,6 +14,7 @@ from rag_platform import access
 from rag_platform.api.envelopes import fill_shape
 from rag_platform.api.writing import job_progress, watch
 from rag_platform.config.folders import DEMO, SHIPPED
+from rag_platform.config.gates import dataset_names
 from rag_platform.config.settings import Settings
 from rag_platform.contract.evaluation_shapes import DatasetPart, EvalChoicesData, EvalJobData
 from rag_platform.errors import InputError, NotFoundError, RagError, read_only
@@ -23,7 +24,7 @@ from rag_platform.evaluation.measuring import MODES
 from rag_platform.evaluation.reporting.run_files import write_run_files
 from rag_platform.evaluation.results import EvalRun, ResultStore
 from rag_platform.evaluation.runs import OnProgress, RunOptions, open_library
-from rag_platform.evaluation.sources import dataset_names, open_dataset
+from rag_platform.evaluation.sources import open_dataset
 from rag_platform.evaluation.strategies import comparable_names, run_strategy
 from rag_platform.ir import Json
 from rag_platform.ledger.ledger import open_ledger

@@ -12,22 +12,14 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl
 
-from rag_platform.config.folders import config_dir, config_files
+from rag_platform.config.folders import config_dir
+from rag_platform.config.gates import DATASET_PROVIDERS, dataset_names, dataset_path
 from rag_platform.errors import ConfigError, InputError, NotFoundError
 from rag_platform.evaluation.cases import Dataset, invalid_dataset
 from rag_platform.evaluation.datasets.beir import is_page_set, is_retrieval_set
 from rag_platform.evaluation.expectations import read_expectations
 from rag_platform.registry import make_provider, takes
 from rag_platform.storage.store import Store, atomic_path
-
-_BY_SUFFIX = {
-    ".jsonl": "jsonl",
-    ".yaml": "yaml",
-    ".yml": "yaml",
-    **dict.fromkeys((".csv", ".tsv", ".xlsx"), "spreadsheet"),
-    ".json": "knowledge_json",
-}
-
 
 _STORED = re.compile(r"(traces|expectations):([^?]*)(?:\?(.*))?")
 
@@ -43,19 +35,17 @@ def open_dataset(name: str, home: Path | None = None) -> Dataset:
     """
     if home is not None and (stored := _STORED.fullmatch(name)):
         return _open_stored(home, stored[1], stored[2], stored[3] or "")
-    path = Path(name).expanduser()
-    if not path.exists() and ":" in name:
+    if not Path(name).expanduser().exists() and ":" in name:
         questions, _, corpus = name.partition(":")
         return _load("beir", Path(questions), corpus=corpus)
+    path = dataset_path(name)
     if not path.exists():
-        known = dataset_names()
-        path = known.get(name, config_dir() / path)  # gates run in any working directory
-        if not path.exists():
-            raise NotFoundError(
-                f"no dataset {name!r}; it is a file ({', '.join(_BY_SUFFIX)}), a folder in"
-                f" BEIR's layout, or one of config/datasets: {', '.join(known) or 'none there'}",
-                code="unknown_dataset",
-            )
+        known = ", ".join(dataset_names()) or "none there"
+        raise NotFoundError(
+            f"no dataset {name!r}; it is a file ({', '.join(DATASET_PROVIDERS)}), a folder in"
+            f" BEIR's layout, or one of config/datasets: {known}",
+            code="unknown_dataset",
+        )
     if path.is_dir():
         if not (is_retrieval_set(path) or is_page_set(path)):
             raise InputError(
@@ -64,9 +54,9 @@ def open_dataset(name: str, home: Path | None = None) -> Dataset:
                 code="invalid_dataset",
             )
         return _load("beir", path)
-    if path.suffix.lower() not in _BY_SUFFIX:
-        raise invalid_dataset(path.name, f"a dataset is a file of {', '.join(_BY_SUFFIX)}")
-    return _load(_BY_SUFFIX[path.suffix.lower()], path)
+    if path.suffix.lower() not in DATASET_PROVIDERS:
+        raise invalid_dataset(path.name, f"a dataset is a file of {', '.join(DATASET_PROVIDERS)}")
+    return _load(DATASET_PROVIDERS[path.suffix.lower()], path)
 
 
 def _open_stored(home: Path, provider: str, namespace: str, options: str) -> Dataset:
@@ -80,12 +70,6 @@ def _open_stored(home: Path, provider: str, namespace: str, options: str) -> Dat
             )
         given[name] = int(value)
     return _load(provider, home, **given)
-
-
-def dataset_names() -> dict[str, Path]:
-    """The datasets of the config folders by name; the user's take precedence."""
-    found = [path for path in config_files("datasets") if path.suffix.lower() in _BY_SUFFIX]
-    return {path.stem: path for path in reversed(found)}
 
 
 def find_dataset(home: Path, dataset_id: str, namespace: str) -> Dataset | None:

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Literal
 
 from rag_platform.config.folders import DEMO, SHIPPED
-from rag_platform.config.gates import read_gates
+from rag_platform.config.gates import dataset_names, read_gates
 from rag_platform.config.profiles import is_config_id, stage_profiles, strategy_config_id
 from rag_platform.config.prompts import use_prompt
 from rag_platform.config.query import RerankConfig
@@ -30,7 +30,6 @@ from rag_platform.evaluation.cases import Dataset
 from rag_platform.evaluation.comparing import Comparison, compare_runs
 from rag_platform.evaluation.results import EvalRun, ResultStore
 from rag_platform.evaluation.runs import OnProgress, RunOptions, evaluate
-from rag_platform.evaluation.sources import dataset_names
 from rag_platform.ir import Json
 from rag_platform.ledger.ledger import bound_namespaces
 from rag_platform.ledger.schema import Job

@@ -17,7 +17,7 @@ from typing import Any
 
 import orjson
 
-from rag_platform.config.gates import GateConfig, read_gates
+from rag_platform.config.gates import GateConfig, dataset_path, read_gates
 from rag_platform.config.settings import Strategy, fingerprint
 from rag_platform.errors import (
     IntegrityError,
@@ -28,7 +28,7 @@ from rag_platform.errors import (
 from rag_platform.ir import EmbedderInfo, Json
 from rag_platform.registry import make_provider
 from rag_platform.storage.records import from_json, parse_json
-from rag_platform.storage.store import write_bytes
+from rag_platform.storage.store import sha256_file, write_bytes
 
 # 2 has the versions in a file of their own, 3 may have a file of changes to it as well
 SCHEMA_VERSION = 3
@@ -128,14 +128,22 @@ def lacks_verdict(manifest: Manifest) -> bool:
     gates = read_gates().get(manifest.namespace)
     if not gates:
         return False
-    return manifest.gates != gates_id(gates) if manifest.gates else not manifest.is_judged
+    if not manifest.gates:
+        return not manifest.is_judged
+    # programs before this one did not record the datasets
+    parts = zip(manifest.gates.split("."), gates_id(gates).split("."), strict=False)
+    return any(before != now for before, now in parts)
 
 
 def gates_id(gates: Sequence[GateConfig]) -> str:
     """A fingerprint of gates as gates.yaml has them: settings that later programs add change it
-    only where they are used.
+    only where they are used. After a dot, if all their datasets are files, one of these.
     """
-    return fingerprint(*(gate.model_dump(mode="json", exclude_defaults=True) for gate in gates))
+    own = fingerprint(*(gate.model_dump(mode="json", exclude_defaults=True) for gate in gates))
+    paths = [dataset_path(gate.dataset) for gate in gates]
+    if not (paths and all(path.is_file() for path in paths)):
+        return own
+    return f"{own}.{fingerprint(*(sha256_file(path) for path in paths))}"
 
 
 def embedder_info(strategy: Strategy) -> EmbedderInfo | None:

@@ -685,7 +685,7 @@ def test_a_release_whose_judge_is_away_is_asked_for_again_until_it_is_back(
         assert told.exit_code == 1 and len(server.requests) == asked
         with desk.ledger() as ledger:
             reason = ledger.jobs("yard", limit=1)[0].reason
-        assert "generation.faithfulness is 0.500, the floor is 0.9" in reason
+        assert "generation.faithfulness is 0.500 over 1 question, the floor is 0.9" in reason
         assert "nothing has changed since, so it was not asked again" in reason
         assert desk.call("rebuild", "--full", "--namespace", "yard").exit_code == 1
         with desk.ledger() as ledger:

@@ -470,8 +470,28 @@ def test_gates_that_are_set_later_are_asked_though_nothing_changed(
     assert not result.success and releases.current(shelf.store, "default") == first
     (check,) = (e for e in result.get_asset_check_evaluations() if e.check_name == QUALITY_GATE)
     assert not check.passed and "golden names nothing to be found" in str(check.description)
+    assert "or publish all the same (`rag releases publish" in str(check.description)
     (job,) = shelf.ledger.jobs(state="failed", limit=9)
     assert "rag releases publish" in job.reason  # what to do, as where `rag ingest` failed
+
+
+def test_a_dataset_that_changed_is_asked_though_nothing_else_did(
+    instance: dg.DagsterInstance, take: Any, shelf: Any, config_folder: Path
+) -> None:
+    take(gate="# Gate\n\nThe gate opens at 05:30.\n")
+    (config_folder / "gates.yaml").write_text("default: [{dataset: hours}]\n", encoding="utf-8")
+    asked = config_folder / "datasets" / "hours.yaml"
+    asked.parent.mkdir(exist_ok=True)
+    case = "- {case_id: open, query: When does the gate open?, expected_files: [%s]}\n"
+    asked.write_text(case % "gate.md", encoding="utf-8")
+    assert run(instance).success
+    first = releases.current(shelf.store, "default")
+    assert not lacks_verdict(releases.manifest_of(shelf.store, "default", first))
+    asked.write_text(case % "hours.md", encoding="utf-8")
+    assert lacks_verdict(releases.manifest_of(shelf.store, "default", first))
+    assert not run(instance).success and releases.current(shelf.store, "default") == first
+    asked.unlink()  # what cannot be read is reported by other means
+    assert not lacks_verdict(releases.manifest_of(shelf.store, "default", first))
 
 
 def test_a_gate_that_was_not_asked_does_not_pass_and_blocks_nothing(

@@ -87,12 +87,14 @@ def test_the_states_in_a_table_are_chinese(monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_a_report_of_the_gate_is_chinese_line_by_line() -> None:
     report = (
-        "quality_gate: golden: FAILED\n- retrieval.hit_rate@10 is 0.750, the floor is 0.9\nlost:\n"
+        "quality_gate: golden: FAILED\n"
+        "- retrieval.hit_rate@10 is 0.750 over 4 questions, the floor is 0.9\nlost:\n"
         "- port: What is it? (rank 3 -> not found): its document is gone\n"
         "questions that missed, with their traces: `rag eval cases eval_1 --failed`"
     )
     assert translate_filled(report, "zh") == (
-        "quality_gate：golden：未通过\n- retrieval.hit_rate@10 为 0.750，低于下限 0.9\n丢失：\n"
+        "quality_gate：golden：未通过\n"
+        "- retrieval.hit_rate@10 在 4 个问题上为 0.750，低于下限 0.9\n丢失：\n"
         "- port: What is it?（第 3 名 → 未找到）：其文档不在了\n"
         "未达要求的问题及其追踪：`rag eval cases eval_1 --failed`"
     )

@@ -102,12 +102,14 @@ def test_the_same_content_passes(shelf: Shelf, folder: Path, results: ResultStor
     found = judged(shelf, None, second, results, gate)
     assert found.passed and verdict_markdown(found) == (
         "golden: passed\n"
-        "- retrieval.hit_rate@10 is 1.000 and reaches the floor, 0.99\n"
-        "- generation.faithfulness is 1.000 and reaches the floor, 0.99"
+        "- retrieval.hit_rate@10 is 1.000 over 8 questions and reaches the floor, 0.99\n"
+        "- generation.faithfulness is 1.000 over 8 questions and reaches the floor, 0.99"
     )
-    mistyped = GateConfig(dataset="golden", floors={"retrieval.hitrate@10": 0.5})
-    (said,) = judged(shelf, None, second, results, mistyped).reasons
-    assert said.startswith("retrieval.hitrate@10 has a floor and was not measured; measured: ")
+    at_twenty = GateConfig(dataset="golden", floors={"retrieval.recall@20": 0.99})
+    assert judged(shelf, None, second, results, at_twenty).passed
+    without = GateConfig(dataset="golden", floors={"retrieval.coverage": 0.5})
+    (said,) = judged(shelf, None, second, results, without).reasons
+    assert said.startswith("retrieval.coverage has a floor and was not measured; measured: ")
     assert "retrieval.hit_rate@10" in said
 
 
@@ -160,9 +162,33 @@ def test_what_was_not_measured_is_told_and_nothing_measured_is_no_pass(
             " gates.yaml",
         )
         assert f"- 1 of 2 questions {said}" in verdict_markdown(found)
+    only_refusals = Dataset(dataset_id="harbour", version="1", cases=(refused,))
+    assert judged(shelf, None, release, results, asked=only_refusals).passed
     partly = Dataset(dataset_id="golden", version="1", cases=(*GOLDEN.cases, foreign))
     found = judged(shelf, None, release, results, asked=partly)
     assert found.passed and verdict_markdown(found) == f"golden: passed\n- 1 of 9 questions {said}"
+
+
+def test_a_dataset_most_of_which_is_about_nothing_is_no_pass(
+    shelf: Shelf, folder: Path, results: ResultStore
+) -> None:
+    """The one question left of three has the mean 1."""
+    nowhere = tuple(
+        dataclasses.replace(case, expected_text=(ExpectedText(text="stands nowhere"),))
+        for case in GOLDEN.cases[1:3]
+    )
+    vanished = dataclasses.replace(GOLDEN, cases=(GOLDEN.cases[0], *nowhere))
+    release = shelf.ingest(folder, sync=True)
+    floors = {"retrieval.hit_rate@10": 0.9}
+    gate = GateConfig(dataset="golden", floors=floors)
+    found = judged(shelf, release, release, results, gate, asked=vanished)
+    assert found.reasons == (
+        "only 1 of 3 questions with something to find could be measured; mend what golden expects,"
+        " or lower least_measured of the gate",
+    )
+    assert "- retrieval.hit_rate@10 is 1.000 over 1 question and" in verdict_markdown(found)
+    shared = GateConfig(dataset="golden", floors=floors, least_measured=0.3)
+    assert judged(shelf, release, release, results, shared, asked=vanished).passed
 
 
 def test_documents_that_are_gone_are_the_cause(
@@ -194,8 +220,8 @@ def test_a_document_that_was_replaced_is_named(
     assert lost.case_id == "keys"
     assert re.fullmatch(r"the text of document keys-docs-\w{10} was replaced", lost.cause)
     assert found.reasons == (
-        "retrieval.hit_rate@10 is 0.875, the floor is 0.95",
-        "retrieval.hit_rate@3 is 0.875, the floor is 0.95",
+        "retrieval.hit_rate@10 is 0.875 over 8 questions, the floor is 0.95",
+        "retrieval.hit_rate@3 is 0.875 over 8 questions, the floor is 0.95",
         "the expected text or document is gone of 1 question: keys",
     )
     assert found.means["retrieval.hit_rate@10"] == found.means["retrieval.recall@5"] == 0.875
@@ -413,6 +439,15 @@ def test_gates_are_read_and_checked(home: Path, config_folder: Path) -> None:
     )
     with pytest.raises(ConfigError, match=r"gates\.yaml:4: .*write 0\.7 for 70 % \(value: 70\)"):
         read_gates()
+    for floor, said in (
+        ("retrieval.hitrate@10: 0.5", r"gates\.yaml:4: .*mean 'retrieval\.hit_rate@10'\?"),
+        ("retrieval.mrr: 0.5", "no gate measures retrieval.mrr; known: "),
+        ("retrieval.mrr@0: 0.5", "with K from 1 to 100"),
+        ("retrieval.mrr@10: true", r"gates\.yaml:4: .*valid number \(value: True\)"),
+    ):
+        path.write_text(f"notes:\n  - dataset: golden\n    floors:\n      {floor}\n", "utf-8")
+        with pytest.raises(ConfigError, match=said):
+            read_gates()
     path.write_text("notes: golden\n", encoding="utf-8")
     with pytest.raises(ConfigError, match="must be a library with a list of gates"):
         read_gates()
