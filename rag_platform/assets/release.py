@@ -36,6 +36,7 @@ from rag_platform.config.profiles import stage_profiles, strategy_config_id
 from rag_platform.config.settings import fingerprint, load_settings
 from rag_platform.errors import DocumentError
 from rag_platform.evaluation.gating import apply_gates, gates_fingerprint, why_not_judged
+from rag_platform.evaluation.reporting.reports import gate_markdown
 from rag_platform.ledger.ledger import Ledger
 from rag_platform.ledger.schema import Job, Release
 from rag_platform.observability import tracing
@@ -290,9 +291,7 @@ def _describe(result: CheckResult, manifest: Manifest) -> dict[str, Any]:
     if result in manifest.failures:
         failed = f"{result.name}: {report}"
         report = explain_rejection(manifest.namespace, manifest.release_id, failed)
-    lines = report.splitlines()
-    report = "\n".join(line if line.startswith("- ") else f"\n{line}\n" for line in lines)
-    return {"description": report.strip(), "metadata": metadata}
+    return {"description": gate_markdown(report), "metadata": metadata}
 
 
 def _manifest_if_unchanged(job: Job, namespace: str, workspace: Workspace) -> Manifest | None:

@@ -14,6 +14,7 @@ import duckdb
 import pyarrow.parquet as pq
 import pytest
 
+from rag_platform.evaluation.reporting.views import get_eval_run
 from rag_platform.ingestion.job_start import start_rebuild
 from rag_platform.processes import jobs
 from rag_platform.releases.release_store import current
@@ -244,6 +245,33 @@ def test_gates_are_checked_before_anything_is_built_for_them(
     said = {(item["level"], item["message"]) for item in found["data"]["findings"]}
     assert ("warning", problems[1]) in said
     assert any(level == "error" and "no dataset 'goldn'" in text for level, text in said)
+
+
+def test_a_run_that_held_a_release_back_shows_the_means_of_the_gate(
+    published: Shelf, config_folder: Path, tmp_path: Path
+) -> None:
+    """The run leaves out the question whose text is gone; its own mean would reach the floor."""
+    ports = tmp_path / "docs" / "ports.md"
+    (ports.parent / "hours.md").write_text("# Opening hours\n\nFrom 9 to 5.\n", encoding="utf-8")
+    published.ingest(ports.parent)
+    asked = config_folder / "datasets" / "ports.yaml"
+    asked.parent.mkdir(exist_ok=True)
+    asked.write_text(
+        "- {case_id: a, query: which port?, expected_text: port 8080}\n"
+        "- {case_id: b, query: opening hours, expected_files: [hours.md]}\n",
+        encoding="utf-8",
+    )
+    gate = "default: [{dataset: ports, floors: {retrieval.hit_rate@10: 0.9}}]\n"
+    (config_folder / "gates.yaml").write_text(gate, encoding="utf-8")
+    ports.write_text("# Ports\n\nNothing listens any more.\n", encoding="utf-8")
+    assert rag("ingest", str(ports))[0] == 1
+    (run,) = (r for r in rag("eval", "list")[1]["data"]["runs"] if r["status"] == "rejected")
+    shown = get_eval_run(published.store.home, run["run_id"])
+    assert run["aggregates"]["retrieval.hit_rate@10"]["value"] == 1.0
+    assert shown["gate"] is not None and shown["gate"]["judged_this_run"]
+    assert "hit_rate@10 is 0.500 over 2 questions, the floor" in shown["gate"]["markdown"]
+    assert "\n\nlost:\n\n- a: which port?" in shown["gate"]["markdown"]
+    assert shown["floors"] == []
 
 
 def test_a_question_is_pinned_from_its_trace(published: Shelf) -> None:

@@ -20,6 +20,12 @@ MOST_CASES = 20
 LEADING = ("retrieval.hit_rate@10", "retrieval.ndcg@10", "refusal.right", "answer.evidence")
 
 
+def gate_markdown(report: str) -> str:
+    """The report of a gate, with the lines that are no list as paragraphs."""
+    lines = report.splitlines()
+    return "\n".join(line if line.startswith("- ") else f"\n{line}\n" for line in lines).strip()
+
+
 def list_markdown(runs: Sequence[EvalRun]) -> str:
     """A table with one line per run."""
     if not runs:

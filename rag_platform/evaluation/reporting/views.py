@@ -42,7 +42,7 @@ from rag_platform.evaluation.comparing import (
     require_measured,
 )
 from rag_platform.evaluation.metrics import sort_metrics
-from rag_platform.evaluation.reporting.reports import LEADING
+from rag_platform.evaluation.reporting.reports import LEADING, gate_markdown
 from rag_platform.evaluation.results import CaseFilter, CaseResult, EvalRun, ResultStore
 from rag_platform.evaluation.sources import find_dataset
 from rag_platform.evaluation.strategies import compare_strategies
@@ -112,7 +112,7 @@ def get_eval_run(home: Path, run_id: str) -> EvalRunData:
     with results_of(home) as store:
         run = find_run(store, run_id)
         _, missed = store.find_cases(run.run_id, CaseFilter(missed=True), limit=0)
-    figures = run.figures
+    figures, gate = run.figures, _gate(home, run)
     return {
         "run": run_part(run),
         "metrics": [
@@ -120,8 +120,8 @@ def get_eval_run(home: Path, run_id: str) -> EvalRunData:
             for name, item in run.aggregates.items()
         ],
         "slices": _slices(run),
-        "floors": _floors(run),
-        "gate": _gate(home, run),
+        "floors": _floors(run, gate),
+        "gate": gate,
         "latency_ms": dict(figures.get("latency_ms", {})),
         "usage": dict(figures.get("usage", {})),
         "seconds": float(figures.get("seconds", 0.0)),
@@ -149,8 +149,11 @@ def _slices(run: EvalRun) -> list[SlicePart]:
     ]
 
 
-def _floors(run: EvalRun) -> list[FloorPart]:
+def _floors(run: EvalRun, judged: GatePart | None) -> list[FloorPart]:
+    """None for a run by which a gate judged: its report has them, with lost questions as 0."""
     found: list[FloorPart] = []
+    if judged and judged["judged_this_run"]:
+        return found
     for gate in read_gates().get(run.namespace, ()):
         if Path(gate.dataset).stem != run.dataset_id:
             continue
@@ -171,8 +174,9 @@ def _gate(home: Path, run: EvalRun) -> GatePart | None:
         return None
     return {
         "passed": checks[0].passed,
-        "markdown": checks[0].details,
-        "judged_this_run": manifest.evaluation_run == run.run_id,
+        "markdown": gate_markdown(checks[0].details),
+        # of several gates, the manifest names the run of the first, the report those that failed
+        "judged_this_run": run.run_id == manifest.evaluation_run or run.run_id in checks[0].details,
     }
 
 
