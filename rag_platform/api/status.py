@@ -135,17 +135,19 @@ def _release_problems(library: Library, lease: Lease) -> Iterator[str]:
     this ledger, or a gate has not judged it, or it fails one.
     """
     namespace, manifest = lease.namespace, lease.release.manifest
+    asked = None
     try:
-        library.query_strategy(lease)
+        asked = library.query_strategy(lease)
         library.hidden_names(lease)
     except (ConfigError, IntegrityError) as error:
         yield f"{namespace}: no question can be answered: {without_paths(error.message)}"
     with suppress(ConfigError):  # `find_gate_problems` reports it
-        if lacks_verdict(manifest):
+        if lacks_verdict(manifest, asked):
             yield (
-                f"{namespace}: its gates have not judged release {lease.release_id}, for gates.yaml"
-                f" or a dataset has changed since; `rag rebuild --namespace {namespace}` asks"
-                " them, after a rollback with --full"
+                f"{namespace}: its gates have not judged release {lease.release_id} as it is asked"
+                f" now, for gates.yaml, a dataset or strategy {manifest.strategy!r} has changed"
+                f" since; `rag rebuild --namespace {namespace}` asks them, after a rollback with"
+                " --full"
             )
     if manifest.failed_gates:
         yield (

@@ -257,6 +257,10 @@ class Settings(Section):
     embedding_processes: int = Field(default=0, ge=0)
 
 
+# how questions are asked, which the current file says; a release keeps the rest
+QUERY_PART = ("query", "retrieval", "fusion", "reranker", "context", "answerer", "summary", "llm")
+
+
 class Strategy(Section):
     """One way to ingest and to query; its canonical JSON is its identity."""
 

@@ -246,7 +246,7 @@ def _choose_release(
     manifest = releases.manifest_of(store, namespace, published)
     if manifest.contents != wanted:
         return "delta", f"release {published} does not hold exactly the live versions"
-    if lacks_verdict(manifest):
+    if lacks_verdict(manifest, strategy):
         return "delta", f"its gates have not judged release {published} yet"
     return "delta", "titles, tags or metadata of documents changed, or what was read of them"
 

@@ -18,7 +18,7 @@ from typing import Any
 import orjson
 
 from rag_platform.config.gates import GateConfig, dataset_path, read_gates
-from rag_platform.config.settings import Strategy, fingerprint
+from rag_platform.config.settings import QUERY_PART, Strategy, fingerprint
 from rag_platform.errors import (
     IntegrityError,
     NotFoundError,
@@ -123,11 +123,17 @@ class Manifest:
         return any(check.name == QUALITY_GATE for check in self.checks)
 
 
-def lacks_verdict(manifest: Manifest) -> bool:
-    """True when the namespace has gates, and the release was not judged by them as they are."""
+def lacks_verdict(manifest: Manifest, strategy: Strategy | None = None) -> bool:
+    """True when the namespace has gates, and the release was not judged by them as they are, or
+    not as the `strategy` asks now.
+    """
     gates = read_gates().get(manifest.namespace)
     if not gates:
         return False
+    if strategy is not None:
+        judged = Strategy.model_validate(manifest.strategy_config)
+        if any(getattr(judged, part) != getattr(strategy, part) for part in QUERY_PART):
+            return True
     if not manifest.gates:
         return not manifest.is_judged
     # programs before this one did not record the datasets

@@ -125,7 +125,7 @@ def find_equal(
     manifest = releases.manifest_of(store, namespace, published, ())
     if (
         manifest.strategy != strategy.name
-        or lacks_verdict(manifest)
+        or lacks_verdict(manifest, strategy)
         or releases.missing_files(store, manifest)
     ):
         return None

@@ -26,7 +26,7 @@ from rag_platform.config.profiles import (
     providers_snapshot,
     strategy_config_id,
 )
-from rag_platform.config.settings import Settings, Strategy, canonical_json
+from rag_platform.config.settings import QUERY_PART, Settings, Strategy, canonical_json
 from rag_platform.config.strategies import load_strategy, strategy_path
 from rag_platform.errors import (
     ConfigError,
@@ -68,7 +68,6 @@ if TYPE_CHECKING:
     from rag_platform.retrieval.document_mentions import DocumentNames
 
 _log = logging.getLogger(__name__)
-_QUERY_PART = ("query", "retrieval", "fusion", "reranker", "context", "answerer", "summary", "llm")
 
 
 @dataclass(eq=False)
@@ -386,7 +385,7 @@ class Library:
         pair = (id(own), id(requested))
         derived = self._derived.get(pair)
         if derived is None:
-            part = {key: getattr(requested, key) for key in _QUERY_PART}
+            part = {key: getattr(requested, key) for key in QUERY_PART}
             derived = (own, requested, own.model_copy(update={"name": requested.name, **part}))
             self._derived.put(pair, derived)
         return derived[2]

@@ -21,7 +21,7 @@ from rag_platform.releases.release_store import current
 from rag_platform.storage.store import Store
 from rag_platform.workspace import DataRoot
 from rag_platform_tests.cli.conftest import rag
-from rag_platform_tests.conftest import PORTS, Desk, Shelf
+from rag_platform_tests.conftest import PORTS, TINY, Desk, Shelf
 from rag_platform_tests.jobs_here import run_here
 
 
@@ -238,7 +238,8 @@ def test_gates_are_checked_before_anything_is_built_for_them(
     path.write_text("default: [{dataset: golden}]\ndefualt: [{dataset: goldn}]\n", "utf-8")
     problems = rag("status")[1]["data"]["problems"]
     assert [problem.partition(",")[0] for problem in problems] == [
-        f"default: its gates have not judged release {current(published.store, 'default')}",
+        f"default: its gates have not judged release {current(published.store, 'default')} as it is"
+        " asked now",
         f"{path}:2: there is no library 'defualt'",
     ]
     _, found = rag("doctor")
@@ -272,6 +273,27 @@ def test_a_run_that_held_a_release_back_shows_the_means_of_the_gate(
     assert "hit_rate@10 is 0.500 over 2 questions, the floor" in shown["gate"]["markdown"]
     assert "\n\nlost:\n\n- a: which port?" in shown["gate"]["markdown"]
     assert shown["floors"] == []
+
+
+def test_another_way_to_ask_is_judged_though_no_document_changed(
+    published: Shelf, config_folder: Path
+) -> None:
+    """A strategy's file takes effect on what is published, so the gate's verdict tells nothing."""
+    (config_folder / "datasets").mkdir(exist_ok=True)
+    (config_folder / "datasets" / "ports.yaml").write_text(
+        "- {case_id: a, query: which port?, expected_text: port 8080}\n", encoding="utf-8"
+    )
+    gate = "default: [{dataset: ports, floors: {retrieval.hit_rate@10: 0.9}}]\n"
+    (config_folder / "gates.yaml").write_text(gate, encoding="utf-8")
+    assert rag("rebuild")[0] == 0 and rag("status")[1]["data"]["problems"] == []
+    first = current(published.store, "default")
+    (config_folder / "strategies" / "tiny.yaml").write_text(
+        TINY.replace("alpha: 0.3", "alpha: 0.9"), encoding="utf-8"
+    )
+    (told,) = rag("status")[1]["data"]["problems"]
+    assert "as it is asked now, for gates.yaml, a dataset or strategy 'tiny' has changed" in told
+    assert rag("rebuild")[0] == 0 and rag("status")[1]["data"]["problems"] == []
+    assert current(published.store, "default") != first
 
 
 def test_a_question_is_pinned_from_its_trace(published: Shelf) -> None:
