@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import math
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from rag_platform.errors import ConfigError, InputError
 from rag_platform.evaluation.cases import EvalCase
 from rag_platform.evaluation.labels import Labels
 from rag_platform.evaluation.measuring import AskedCase
+from rag_platform.evaluation.metric_sets.foreign import measure
 from rag_platform.ir import Hit, QueryResult
 from rag_platform.registry import make_provider
 from rag_platform_tests.chat_server import Reply, chat_server, said
@@ -29,6 +31,12 @@ RESULT = QueryResult(
 ITEM = AskedCase(
     EvalCase(case_id="a", query="Which port?", expected_answer="8080"), Labels("document"), RESULT
 )
+
+
+def test_a_score_that_the_package_could_not_compute_counts_as_unjudged() -> None:
+    """RAGAS gives NaN if the model finds no statement in an answer."""
+    found = measure({"a": lambda: math.nan, "b": lambda: 0.5, "c": lambda: None})
+    assert math.isnan(found.pop("a")) and found == {"b": 0.5}
 
 
 @pytest.mark.parametrize("name", SETS)

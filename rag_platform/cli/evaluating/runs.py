@@ -132,7 +132,7 @@ def show(context: Context, run_id: str, failed: bool) -> Json:
 
 @evaluation.command("cases")
 @click.argument("run_id", metavar="RUN")
-@click.option("--failed", is_flag=True, help="Only those that missed.")
+@click.option("--failed", is_flag=True, help="Only errors, and those with a metric below 0.5.")
 @click.option("--limit", type=click.IntRange(1), default=100)
 @answers()
 def list_cases(context: Context, run_id: str, failed: bool, limit: int) -> Json:

@@ -69,7 +69,7 @@ class JudgeModel:
 
 def measure(scores: Mapping[str, Callable[[], Any]]) -> dict[str, float]:
     """The scores by name, without those that the package does not give; NaN if the call failed for
-    a single answer. Raises the model's other errors.
+    a single answer, or if the package made nothing of the replies. Raises the model's other errors.
     """
     found: dict[str, float] = {}
     for name, score in scores.items():
@@ -80,7 +80,7 @@ def measure(scores: Mapping[str, Callable[[], Any]]) -> dict[str, float]:
                 raise
             found[name] = math.nan
             continue
-        if value is not None and not math.isnan(value):
+        if value is not None:
             found[name] = float(value)
     return found
 
@@ -99,7 +99,7 @@ class RagasMetrics:
     Telemetry is off.
     """
 
-    VERSION: ClassVar[str] = "2"
+    VERSION: ClassVar[str] = "3"
     traits: ClassVar[Traits] = Traits(remote=True, uses_llm=True)
 
     def __post_init__(self) -> None:

@@ -224,7 +224,13 @@ def _headline(run: EvalRun) -> str:
 
 
 def _figures(result: CaseResult) -> str:
-    figures = [f"{name} {result.metrics[name]:.2f}" for name in sort_metrics(result.metrics)]
+    """The metrics, of those at several cutoffs the one at the largest; then the stale labels."""
+    most = max(map(cutoff_of, result.metrics), default=0)
+    figures = [
+        f"{name} {result.metrics[name]:.2f}"
+        for name in sort_metrics(result.metrics)
+        if cutoff_of(name) in (0, most)
+    ]
     stale = [f"stale: {label['label']} ({label['reason']})" for label in result.stale]
     return ", ".join(figures + stale)
 
