@@ -116,11 +116,10 @@ def dataset_names() -> dict[str, Path]:
 
 
 def dataset_path(name: str) -> Path:
-    """Where a dataset is, if it exists: a path from the current folder on, a name of
-    config/datasets, or a path from the config folder on, as gates run in any working directory.
+    """Where a gate's dataset is, if it exists: whatever the current folder holds, the one of that
+    name in config/datasets, or a path from the config folder on.
     """
-    path = Path(name).expanduser()
-    return path if path.exists() else dataset_names().get(name, config_dir() / path)
+    return dataset_names().get(name, config_dir() / Path(name).expanduser())
 
 
 def find_gate_problems(libraries: Callable[[], Iterable[str]] | None = None) -> list[str]:

@@ -87,7 +87,7 @@ def invalid_value(
     validated part of the file, `variables` has the keys that were set by the environment.
     """
     first = error.errors()[0]
-    key = ".".join(map(str, first["loc"])) or "(top)"
+    key = ".".join(map(str, first["loc"])).removesuffix(".[key]") or "(top)"
     message = first["msg"].removeprefix("Value error, ")
     set_by = (var for name, var in (variables or {}).items() if f"{key}.".startswith(f"{name}."))
     place = next(set_by, "") or place_of(path, [*keys, *first["loc"]])

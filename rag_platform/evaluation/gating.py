@@ -10,7 +10,7 @@ from dataclasses import asdict, replace
 from typing import TYPE_CHECKING
 
 from rag_platform.config.folders import config_file
-from rag_platform.config.gates import FILENAME, GateConfig, read_gates
+from rag_platform.config.gates import FILENAME, GateConfig, dataset_path, read_gates
 from rag_platform.config.settings import Settings, fingerprint
 from rag_platform.config.yaml_files import place_of
 from rag_platform.errors import ConfigError, ProviderError, RagError
@@ -78,7 +78,8 @@ def open_gates(namespace: str, gates: Sequence[GateConfig]) -> list[tuple[GateCo
     found = []
     for number, gate in enumerate(gates):
         try:
-            found.append((gate, open_dataset(gate.dataset)))
+            path = dataset_path(gate.dataset)
+            found.append((gate, open_dataset(str(path) if path.exists() else gate.dataset)))
         except RagError as error:
             place = place_of(config_file(FILENAME), [namespace, number, "dataset"])
             raise ConfigError(f"{place}: {error.message}", code="invalid_gates") from error

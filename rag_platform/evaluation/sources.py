@@ -35,10 +35,12 @@ def open_dataset(name: str, home: Path | None = None) -> Dataset:
     """
     if home is not None and (stored := _STORED.fullmatch(name)):
         return _open_stored(home, stored[1], stored[2], stored[3] or "")
-    if not Path(name).expanduser().exists() and ":" in name:
+    path = Path(name).expanduser()
+    if not path.exists() and ":" in name:
         questions, _, corpus = name.partition(":")
         return _load("beir", Path(questions), corpus=corpus)
-    path = dataset_path(name)
+    if not path.exists():
+        path = dataset_path(name)
     if not path.exists():
         known = ", ".join(dataset_names()) or "none there"
         raise NotFoundError(

@@ -16,6 +16,7 @@ from rag_platform.errors import ConfigError, ProviderError
 from rag_platform.evaluation.cases import Dataset, EvalCase, ExpectedText
 from rag_platform.evaluation.expectations import expectation
 from rag_platform.evaluation.gates import Verdict, _find_stage, judge_candidate, verdict_markdown
+from rag_platform.evaluation.gating import open_gates
 from rag_platform.evaluation.labels import Labels
 from rag_platform.evaluation.results import CaseResult, ResultStore
 from rag_platform.evaluation.runs import open_library
@@ -441,7 +442,7 @@ def test_gates_are_read_and_checked(home: Path, config_folder: Path) -> None:
         read_gates()
     for floor, said in (
         ("retrieval.hitrate@10: 0.5", r"gates\.yaml:4: .*mean 'retrieval\.hit_rate@10'\?"),
-        ("retrieval.mrr: 0.5", "no gate measures retrieval.mrr; known: "),
+        ("retrieval.mrr: 0.5", r"floors\.retrieval\.mrr: no gate measures retrieval.mrr; known: "),
         ("retrieval.mrr@0: 0.5", "with K from 1 to 100"),
         ("retrieval.mrr@10: true", r"gates\.yaml:4: .*valid number \(value: True\)"),
     ):
@@ -451,6 +452,19 @@ def test_gates_are_read_and_checked(home: Path, config_folder: Path) -> None:
     path.write_text("notes: golden\n", encoding="utf-8")
     with pytest.raises(ConfigError, match="must be a library with a list of gates"):
         read_gates()
+
+
+def test_a_gate_asks_the_dataset_of_its_name_wherever_it_runs(
+    config_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (config_folder / "datasets").mkdir()
+    (config_folder / "datasets" / "asked.yaml").write_text(
+        "- {case_id: own, query: which port?, expected_files: [ports.md]}\n", encoding="utf-8"
+    )
+    (tmp_path / "asked").mkdir()
+    monkeypatch.chdir(tmp_path)
+    ((_, found),) = open_gates("default", [GateConfig(dataset="asked")])
+    assert [case.case_id for case in found.cases] == ["own"]
 
 
 def test_a_setting_at_its_default_makes_no_other_gate() -> None:
