@@ -75,7 +75,7 @@ class GatePart(TypedDict):
 
 
 class EvalRunData(TypedDict):
-    """One run with all its figures; `gate` is null if its release was not judged or was deleted."""
+    """One run with all its figures; `gate` is null if its release was not judged or is gone."""
 
     run: EvalRunPart
     metrics: list[MetricPart]

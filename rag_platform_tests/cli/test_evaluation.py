@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import shutil
 import sqlite3
 import time
 from contextlib import closing, suppress
@@ -273,6 +274,8 @@ def test_a_run_that_held_a_release_back_shows_the_means_of_the_gate(
     assert "hit_rate@10 is 0.500 over 2 questions, the floor" in shown["gate"]["markdown"]
     assert "\n\nlost:\n\n- a: which port?" in shown["gate"]["markdown"]
     assert shown["floors"] == []
+    shutil.rmtree(published.store.release_dir("default", run["release_id"]))  # as retention does
+    assert get_eval_run(published.store.home, run["run_id"])["gate"] == shown["gate"]
 
 
 def test_another_way_to_ask_is_judged_though_no_document_changed(

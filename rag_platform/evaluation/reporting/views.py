@@ -49,7 +49,7 @@ from rag_platform.evaluation.strategies import compare_strategies
 from rag_platform.indexes.catalog import ChunkRow
 from rag_platform.ir import Json
 from rag_platform.ledger.ledger import open_ledger
-from rag_platform.releases.manifest import QUALITY_GATE
+from rag_platform.releases.manifest import QUALITY_GATE, CheckResult
 from rag_platform.releases.release_store import manifest_of
 from rag_platform.retrieval.library import Library
 from rag_platform.storage.store import Store
@@ -165,19 +165,32 @@ def _floors(run: EvalRun, judged: GatePart | None) -> list[FloorPart]:
 
 
 def _gate(home: Path, run: EvalRun) -> GatePart | None:
+    judged_by = None
     try:
         manifest = manifest_of(Store(home), run.namespace, run.release_id)
     except NotFoundError:
-        return None
-    checks = [check for check in manifest.checks if check.name == QUALITY_GATE]
-    if not checks:
+        check = _find_rejection(Store(home), run)
+    else:
+        judged_by = manifest.evaluation_run
+        check = next((it for it in manifest.checks if it.name == QUALITY_GATE), None)
+    if check is None:
         return None
     return {
-        "passed": checks[0].passed,
-        "markdown": gate_markdown(checks[0].details),
+        "passed": check.passed,
+        "markdown": gate_markdown(check.details),
         # of several gates, the manifest names the run of the first, the report those that failed
-        "judged_this_run": run.run_id == manifest.evaluation_run or run.run_id in checks[0].details,
+        "judged_this_run": run.run_id == judged_by or run.run_id in check.details,
     }
+
+
+def _find_rejection(store: Store, run: EvalRun) -> CheckResult | None:
+    """The verdict on a release that is removed, if the ledger says that it was rejected."""
+    if not store.has_ledger():
+        return None
+    with closing(open_ledger(store)) as ledger:
+        row = ledger.release(run.namespace, run.release_id)
+    name, _, report = ("" if row is None else row.reason).partition(": ")
+    return CheckResult(name, False, report) if name == QUALITY_GATE else None
 
 
 # --- over time, and beside each other -----------------------------------------------------------
