@@ -10,7 +10,13 @@ from pathlib import Path
 import pytest
 
 from rag_platform.config.folders import SHIPPED
-from rag_platform.config.gates import GateConfig, find_gate_problems, read_gates
+from rag_platform.config.gates import (
+    _RANKED,
+    _WHOLE,
+    GateConfig,
+    find_gate_problems,
+    read_gates,
+)
 from rag_platform.drafts.lifecycle import Drafts
 from rag_platform.errors import ConfigError, ProviderError
 from rag_platform.evaluation.cases import Dataset, EvalCase, ExpectedText
@@ -190,6 +196,22 @@ def test_a_dataset_most_of_which_is_about_nothing_is_no_pass(
     assert "- retrieval.hit_rate@10 is 1.000 over 1 question and" in verdict_markdown(found)
     shared = GateConfig(dataset="golden", floors=floors, least_measured=0.3)
     assert judged(shelf, release, release, results, shared, asked=vanished).passed
+
+
+def test_every_floor_that_is_allowed_is_measured(
+    shelf: Shelf, folder: Path, results: ResultStore
+) -> None:
+    case = dataclasses.replace(
+        GOLDEN.cases[0],
+        doc_scope={"filename": "ports.md"},
+        expected_citations=GOLDEN.cases[0].expected_text,
+        expected_answer="port 8080",
+    )
+    floors = dict.fromkeys((*(f"{name}@7" for name in _RANKED), *_WHOLE), 0.0)
+    gate = GateConfig(dataset="golden", floors=floors, judge="rules")
+    release = shelf.ingest(folder, sync=True)
+    asked = dataclasses.replace(GOLDEN, cases=(case,))
+    assert judged(shelf, None, release, results, gate, asked=asked).reasons == ()
 
 
 def test_documents_that_are_gone_are_the_cause(
