@@ -233,6 +233,13 @@ def _normalise_marks(text: str, evidence: Sequence[Hit]) -> tuple[str, list[int]
     return text, list(dangling)
 
 
+# between two sentences: a word of four letters that is no abbreviation, a full stop, a small letter
+_RUN_ON = re.compile(
+    r"(?<=[a-z]{4}\.)(?<!approx\.)(?<!corp\.)(?<!dept\.)(?<!excl\.)(?<!incl\.)(?<!prof\.)"
+    r"(?<!resp\.)[ \t]+(?=[a-z])"
+)
+
+
 @dataclass(slots=True)
 class _Claim:
     """A sentence, list item, row or code block of an answer, and the marks in it or after it."""
@@ -248,18 +255,31 @@ def _find_claims(text: str) -> list[_Claim]:
     paragraph, belong to the claim before them.
     """
     found: list[_Claim] = []
-    for unit in units(text):
-        own = text[unit.start : unit.end]
-        lead = _MARKS.match(own) if unit.kind in ("sentence", "item") else None
+    for kind, start, end in _split_claims(text):
+        own = text[start:end]
+        lead = _MARKS.match(own) if kind in ("sentence", "item") else None
         if lead and found:
             _add_marks(found, _list_marks(lead.group()))
             own = own[lead.end() :]
         if own.strip():
-            code = unit.kind == "code"
+            code = kind == "code"
             prose = fence_body(own) if code else _LEFT_OUT.sub("", strip_marks(own).rstrip())
             marks = [] if code else _list_marks(own)
-            found.append(_Claim(unit.kind, unit.end, unescape_marks(prose).strip(), marks))
+            found.append(_Claim(kind, end, unescape_marks(prose).strip(), marks))
     return found
+
+
+def _split_claims(text: str) -> Iterator[tuple[str, int, int]]:
+    """(kind, start, end) of the units of an answer, their sentences split also before a lower-case
+    letter, as of a command: `cp copies files. mv moves them.`
+    """
+    for unit in units(text):
+        start = unit.start
+        if unit.kind == "sentence":
+            for gap in _RUN_ON.finditer(text, unit.start, unit.end):
+                yield unit.kind, start, gap.start()
+                start = gap.end()
+        yield unit.kind, start, unit.end
 
 
 def _list_marks(text: str) -> list[int]:

@@ -98,6 +98,9 @@ MIN_SHARE: Final = 0.5
 CLEAR_SHARE: Final = 0.75
 # share of the nearest clause's overlap from which another clause counts as near; chosen by hand
 NEAR_CLAUSE_SHARE: Final = 0.8
+# of the words that an option shares with the description of another, its own has fewer, and the
+# sentence describes the other; chosen by hand
+FLAG_MARGIN: Final = 0.8
 # share of a clause's words by which another place must match better than that of its number;
 # docs/decisions/0015
 NUMBER_MARGIN: Final = 0.34

@@ -17,6 +17,7 @@ from itertools import takewhile
 from typing import NamedTuple
 
 from rag_platform.answering.constants import (
+    FLAG_MARGIN,
     FRAME_TOKENS,
     MAX_REPEATS,
     MIN_SHARE,
@@ -30,7 +31,7 @@ from rag_platform.text.markdown_blocks import cells
 from rag_platform.text.passages import Unit, units
 from rag_platform.text.plain_quotes import strip_markup
 from rag_platform.text.scripts import is_wide
-from rag_platform.text.terms import kind_weight, meaning
+from rag_platform.text.terms import find_flags, kind_weight, meaning
 
 _MARKS = re.compile(r"[\s*`_]+")
 _LABELLED = re.compile(  # a list item `label: value`
@@ -96,9 +97,33 @@ def find_difference(sentence: str, passages: Sequence[Hit]) -> str:
     sentence, text, headings = count_alike(sentence, text, headings)
     if (reason := compare_with_rows(sentence, text)) is not None:
         return reason
+    if reason := find_foreign_flag(sentence, text):
+        return reason
     return find_contradiction(sentence, text, headings) or find_misplacement(
         sentence, text, headings
     )
+
+
+def find_foreign_flag(sentence: str, text: str) -> str:
+    """Why a sentence about an option of a command says what the text says of another: most of its
+    words stand below the label of that one; else "".
+    """
+    asked = {*find_flags(sentence)}
+    if not asked:
+        return ""
+    words, best, label = meaning(sentence), {True: 0.0, False: 0.0}, ""
+    for unit in units(text):
+        above = unit.headings[-1][1] if unit.headings else ""
+        quote = text[unit.start : unit.end]
+        is_asked = not asked.isdisjoint(find_flags(f"{above}\n{quote}"))
+        if not is_asked and not find_flags(above):
+            continue
+        shared = _weigh(words & meaning(quote))
+        if shared > best[is_asked]:
+            best[is_asked], label = shared, label if is_asked else above
+    named = ", ".join(sorted(asked))
+    is_foreign = best[True] < FLAG_MARGIN * best[False]
+    return f"it says of {named} what the text says of {label}" if is_foreign else ""
 
 
 def find_misplacement(sentence: str, text: str, headings: str = "") -> str:

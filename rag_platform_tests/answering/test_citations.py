@@ -140,6 +140,16 @@ def test_a_sentence_without_a_mark_gets_that_of_its_passage() -> None:
     )
 
 
+def test_a_sentence_may_begin_with_the_name_of_a_command() -> None:
+    text = "The pump copies files. mv moves them. [1] It takes approx. five minutes. [1]"
+    checks = check_claims(text, [hit(1, "The pump copies files. It takes approx. five minutes.")])
+    assert [(it.sentence, it.supported) for it in checks] == [
+        ("The pump copies files.", True),
+        ("mv moves them.", False),
+        ("It takes approx. five minutes.", True),
+    ]
+
+
 def test_a_sentence_that_text_and_picture_hold_is_shown_in_the_text() -> None:
     text = (
         "Users of the shared plan, whatever their country, may upload files of 5 GB in a month,"

@@ -7,6 +7,7 @@ import pytest
 from rag_platform.answering.differences import (
     compare_with_rows,
     find_contradiction,
+    find_foreign_flag,
     find_misplacement,
 )
 
@@ -165,3 +166,39 @@ def test_a_number_of_the_headings_is_none_of_another_clause() -> None:
     text = "Staff receive 28 days of leave. In 2019, staff had received 25 days of leave."
     assert "it has 2024" in find_contradiction(sentence, text)
     assert find_contradiction(sentence, text, "Leave policy 2024") == ""
+
+
+OPTIONS = """\
+**`-f, --force`**
+
+if a file cannot be opened, remove it and try again
+
+**`-L`**
+
+always follow symbolic links in SOURCE
+
+**`-P`**
+
+never follow symbolic links in SOURCE
+
+Use -P to copy the links themselves.
+"""
+
+
+@pytest.mark.parametrize(
+    ("sentence", "told"),
+    [
+        ("With -L, cp never follows symbolic links.", "it says of -L what the text says of `-P`"),
+        (
+            "cp --preserve removes a file that cannot be opened.",
+            "it says of --preserve what the text says of `-f, --force`",
+        ),
+        ("With -P, cp never follows symbolic links.", ""),
+        ("cp --force removes a file that cannot be opened.", ""),
+        ("-P copies the links themselves.", ""),
+        ("cp never follows symbolic links.", ""),
+        ("-x 从不跟随符号链接。", ""),
+    ],
+)
+def test_a_description_belongs_to_its_flag(sentence: str, told: str) -> None:
+    assert find_foreign_flag(sentence, OPTIONS) == told
