@@ -245,12 +245,12 @@ class _Composer:
             decide = partial(decide, quotes_near=near)
         confidence, warnings = round(probability * checked.agreement, 3), written.warnings
         quotes = "" if reads else written.text
-        first = self.context[checked.numbers[0] - 1] if quotes and checked.numbers else None
-        if first is not None and (
-            explains(query.original, first)
-            or is_titled(query.original, first.section_path, first.chunk_text)
-        ):
-            confidence = states.assure(confidence, phrased=phrased, quotes_near=near)
+        if quotes and checked.numbers and decide(confidence) != "answered":
+            first = self.context[checked.numbers[0] - 1]
+            if explains(query.original, first) or is_titled(
+                query.original, first.section_path, first.chunk_text
+            ):
+                confidence = states.assure(confidence, phrased=phrased, quotes_near=near)
         doubts = find_doubts(query, quotes, self.context, self.embed) if quotes else ()
         if doubts:
             confidence = states.hedge(confidence, phrased=phrased, quotes_near=near)

@@ -410,7 +410,7 @@ def _read_entries(
     describing = {
         own
         for own, inside in zip(documents, described, strict=True)
-        if any(not flags.isdisjoint(_FLAG.findall(name)) for name in inside)
+        if flags and any(not flags.isdisjoint(_FLAG.findall(name)) for name in inside)
     }
     rows, tables = _find_asked_rows(question, evidence, passages, described, documents, find)
 

@@ -119,7 +119,7 @@ def find_missing_flag(question: str, cited: Sequence[Hit], passages: Sequence[Hi
     `cp -b` that of cp.txt, where no cited passage of that command has it; else "".
     """
     words = find_command_words(question)
-    if not any(is_whole_name(hit.filename, words) for hit in passages):
+    if not words or not any(is_whole_name(hit.filename, words) for hit in passages):
         return ""
     own = {
         *find_flags("\n".join(with_place(it) for it in cited if is_whole_name(it.filename, words)))

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 
 from rag_platform.caching import Cache
@@ -181,12 +181,13 @@ class DocumentNames:
         """
         naming: dict[str, Sequence[int]] = {}
         refining: list[Sequence[int]] = []
+        commands = find_command_words(question)
         for word, (written, holders) in self._find_words(question).items():
             if word.isdigit() or len(holders) > MAX_NAMESAKES:
                 refining.append(holders)
             elif len(holders) * 2 <= self._names.count and self._is_distinctive(written, holders):
                 naming[written] = holders
-            elif owners := self._find_commands(question, holders):
+            elif word in commands and (owners := self._find_whole_names(commands, holders)):
                 naming[written] = owners
         naming |= self._find_numbered(question)
         scores: dict[int, float] = {}
@@ -199,12 +200,10 @@ class DocumentNames:
                     scores[number] += self._rarity(holders)
         return naming, scores
 
-    def _find_commands(self, question: str, holders: Sequence[int]) -> tuple[int, ...]:
-        """Those of the documents whose whole file name stands in a question about a flag: `cp.txt`,
-        not `scp.txt` nor `git-log.html`, for `what does cp -f do`, though `cp` is in many texts.
+    def _find_whole_names(self, words: Set[str], holders: Sequence[int]) -> tuple[int, ...]:
+        """Those of the documents whose whole file name stands near a flag, though other texts have
+        the word: `cp.txt`, not `scp.txt` nor `git-log.html`, for `what does cp -f do`.
         """
-        if not (words := find_command_words(question)):
-            return ()
         numbers = {doc_id: it for it, (doc_id, _) in self._names.documents(holders).items()}
         sql = "SELECT doc_id, filename FROM documents WHERE doc_id IN (?)"
         rows = select_in(self._catalog.select, sql, numbers)
