@@ -135,19 +135,20 @@ def _release_problems(library: Library, lease: Lease) -> Iterator[str]:
     this ledger, or a gate has not judged it, or it fails one.
     """
     namespace, manifest = lease.namespace, lease.release.manifest
-    asked = None
     try:
-        asked = library.query_strategy(lease)
+        library.query_strategy(lease)
         library.hidden_names(lease)
     except (ConfigError, IntegrityError) as error:
         yield f"{namespace}: no question can be answered: {without_paths(error.message)}"
+    remedy = f"; `rag rebuild --namespace {namespace}` asks them, after a rollback with --full"
     with suppress(ConfigError):  # `find_gate_problems` reports it
-        if lacks_verdict(manifest, asked):
+        if lacks_verdict(manifest, library.current_strategy(lease.strategy)):
             yield (
-                f"{namespace}: its gates have not judged release {lease.release_id} as it is asked"
-                f" now, for gates.yaml, a dataset or strategy {manifest.strategy!r} has changed"
-                f" since; `rag rebuild --namespace {namespace}` asks them, after a rollback with"
-                " --full"
+                f"{namespace}: gates.yaml, a dataset or strategy {manifest.strategy!r} has changed"
+                f" since its gates judged release {lease.release_id}, which is asked as they judged"
+                f" it{remedy}"
+                if manifest.gates
+                else f"{namespace}: its gates have not judged release {lease.release_id}{remedy}"
             )
     if manifest.failed_gates:
         yield (

@@ -351,21 +351,28 @@ class Library:
             _log.warning("the last good strategy %r stays in force: %s", name, error.message)
             return last
 
+    def current_strategy(self, recorded: Strategy) -> Strategy:
+        """The strategy in the file of this name, the recorded one if there is none."""
+        file = strategy_path(self.settings, recorded.name)
+        return self._read_strategy(recorded.name, file) if file.is_file() else recorded
+
     def query_strategy(self, lease: Lease, name: str | None = None) -> Strategy:
         """The strategy of one query: the ingestion part recorded in the release, and the query part
         of the current file `name`, by default that of the release's own strategy.
 
         The query part can therefore be tuned without a rebuild; without a file the recorded one
-        applies. A release is always queried with the embedder that built it, even if the file of
+        applies, and so it does where gates judged the release, until they have judged the file as
+        well. A release is always queried with the embedder that built it, even if the file of
         its strategy now has another one. Raises InputError `embedder_mismatch` for a different
         strategy with another embedder.
         """
         own = lease.strategy
         if name in (None, own.name):
-            file = strategy_path(self.settings, own.name)
-            if not file.is_file():
+            if lease.release.manifest.gates:
                 return own
-            requested = self._read_strategy(own.name, file)
+            requested = self.current_strategy(own)
+            if requested is own:
+                return own
         else:
             requested = self.strategy(name)
         if (

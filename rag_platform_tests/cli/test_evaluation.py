@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 import shutil
 import sqlite3
 import time
@@ -15,10 +16,12 @@ import duckdb
 import pyarrow.parquet as pq
 import pytest
 
+from rag_platform.config.settings import load_settings
 from rag_platform.evaluation.reporting.views import get_eval_run
 from rag_platform.ingestion.job_start import start_rebuild
 from rag_platform.processes import jobs
 from rag_platform.releases.release_store import current
+from rag_platform.retrieval.library import Library
 from rag_platform.storage.store import Store
 from rag_platform.workspace import DataRoot
 from rag_platform_tests.cli.conftest import rag
@@ -238,9 +241,8 @@ def test_gates_are_checked_before_anything_is_built_for_them(
     path = config_folder / "gates.yaml"
     path.write_text("default: [{dataset: golden}]\ndefualt: [{dataset: goldn}]\n", "utf-8")
     problems = rag("status")[1]["data"]["problems"]
-    assert [problem.partition(",")[0] for problem in problems] == [
-        f"default: its gates have not judged release {current(published.store, 'default')} as it is"
-        " asked now",
+    assert [re.split("[,;]", problem)[0] for problem in problems] == [
+        f"default: its gates have not judged release {current(published.store, 'default')}",
         f"{path}:2: there is no library 'defualt'",
     ]
     _, found = rag("doctor")
@@ -281,7 +283,7 @@ def test_a_run_that_held_a_release_back_shows_the_means_of_the_gate(
 def test_another_way_to_ask_is_judged_though_no_document_changed(
     published: Shelf, config_folder: Path
 ) -> None:
-    """A strategy's file takes effect on what is published, so the gate's verdict tells nothing."""
+    """And until then the release is asked as its gates judged it."""
     (config_folder / "datasets").mkdir(exist_ok=True)
     (config_folder / "datasets" / "ports.yaml").write_text(
         "- {case_id: a, query: which port?, expected_text: port 8080}\n", encoding="utf-8"
@@ -294,9 +296,15 @@ def test_another_way_to_ask_is_judged_though_no_document_changed(
         TINY.replace("alpha: 0.3", "alpha: 0.9"), encoding="utf-8"
     )
     (told,) = rag("status")[1]["data"]["problems"]
-    assert "as it is asked now, for gates.yaml, a dataset or strategy 'tiny' has changed" in told
+    assert "strategy 'tiny' has changed since its gates judged release" in told
+
+    def read_alpha() -> float:
+        with closing(Library.open(load_settings())) as library, library.lease("default") as lease:
+            return float(library.query_strategy(lease).fusion.options["alpha"])
+
+    assert read_alpha() == 0.3
     assert rag("rebuild")[0] == 0 and rag("status")[1]["data"]["problems"] == []
-    assert current(published.store, "default") != first
+    assert current(published.store, "default") != first and read_alpha() == 0.9
 
 
 def test_a_question_is_pinned_from_its_trace(published: Shelf) -> None:
