@@ -495,7 +495,7 @@ def _ingest_markdown(data: Json, job: Job) -> str:
     ]
     done = job.result.get("documents", 0)
     rate = f" (documents: {jobs.pace(done / data['seconds'])})" if done and data["seconds"] else ""
-    nothing = "no file was found" if job.kind == "ingest" else "nothing to do"
+    nothing = "no file was found" if job.kind == "ingest" else "no document changed"
     lines = [f"{', '.join(counts) or nothing}, in {data['seconds']:.1f} s{rate}."]
     if done:
         lines.append(
