@@ -83,9 +83,10 @@ def is_about(thing: Set[str], filename: str, title: str, source_uri: str) -> boo
     """True if a document is about the thing of these words: they are its whole file name or title,
     or the folder of which it is the README or index.
     """
-    stem = splitext(filename)[0]
-    folder = basename(dirname(source_uri)) if stem.lower() in ("readme", "index") else ""
-    return any(name_words(name)[0] == thing for name in (stem, title, folder) if name)
+    name = splitext(filename)[0]
+    if name.lower() in ("readme", "index"):
+        name = basename(dirname(source_uri))
+    return any(name_words(it)[0] == thing for it in (name, title) if it)
 
 
 def find_numbered(text: str) -> dict[str, tuple[str, str]]:

@@ -157,6 +157,7 @@ def test_the_command_of_a_flag_names_its_document(
 
 THINGS = COMMANDS | {
     "black": ("pkg/black", "README.md", "The formatter", 6),
+    "home": ("docs", "index.md", "Welcome", 6),
     "di": ("docs", "injection.md", "依赖注入", 6),
     "terms": ("docs", "refund-terms.md", "Refund terms", 6),
 }
@@ -171,6 +172,7 @@ THINGS = COMMANDS | {
         ("what is ls for", "note"),  # one chunk is enough
         ("Black 有什么用", "black"),
         ("什么是依赖注入", "di"),
+        ("What is an index?", ""),  # this one is of the pages
         ("What is the formatter?", ""),  # asks for what the document says of it
         ("What are the refund terms?", ""),
         ("what does make -n do", "make"),
@@ -180,7 +182,7 @@ def test_what_a_thing_is_stands_at_the_beginning_of_its_document(
     question: str, doc_id: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(f"{__name__}.FILES", THINGS)
-    for word in ("cp", "make", "git", "log", "black", "refund", "terms", "formatter", "the"):
+    for word in ("cp", "make", "git", "log", "black", "refund", "terms", "formatter", "the", "index"):
         monkeypatch.setitem(TEXTS, word, dict.fromkeys(THINGS, 5))
     named = DocumentNames(Catalog(), Texts()).find_mentions(question)
     assert (dict(named.documents) if named else {}) == ({doc_id: 1.0} if doc_id else {})
