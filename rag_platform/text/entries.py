@@ -109,10 +109,12 @@ _ASKS_THING = re.compile(
     r"|what do(?:es)? (?=.* (?:do|mean)\b)|(?:please )?(?:explain|describe|define|introduce) "
     r"|tell me about )(?:an? |the )?(?P<thing>.+?)"
     rf"(?: (?:{_KINDS}))?(?: (?:do|mean|for|about|used for|good for))?\s*[?.!]*\s*"
-    rf"|(?:请问)?(?:什么是|请?介绍(?:一下|下)?)(?P<han>.+?)(?:{_HAN_KINDS})?[?？。!！]*"
+    rf"|(?:请问)?(?:(?:什么|啥)是|请?介绍(?:一下|下)?)(?P<han>.+?)(?:{_HAN_KINDS})?[?？。!！]*"
     rf"|(?:请问)?(?P<named>.+?)\s*(?:这个)?(?:{_HAN_KINDS})?\s*(?:"
-    "是什么(?:意思|东西)?|是(?:干|做)(?:什么|啥|嘛)用?的|是干嘛用?的|有(?:什么|啥)(?:用|作用|用处|用途|功能)"
-    "|的(?:作用|用途|功能|含义|意思)是(?:什么|啥)|(?:是)?用来(?:干|做)(?:什么|啥|嘛)的?|能(?:干|做)(?:什么|啥|嘛)"
+    "是(?:什么|啥)(?:意思|东西)?|是(?:干|做)(?:什么|啥|嘛)用?的|是干嘛用?的"
+    "|有(?:什么|啥)(?:用|作用|用处|用途|功能)"
+    "|的(?:(?:作用|用途|功能|含义)(?:是(?:什么|啥))?|意思是(?:什么|啥))"
+    "|(?:是)?用来(?:干|做)(?:什么|啥|嘛)的?|能(?:干|做)(?:什么|啥|嘛)"
     "|(?:干|做)(?:什么|啥|嘛)用?的)[?？。!！]*",
     re.IGNORECASE,
 )
@@ -134,7 +136,7 @@ def find_thing(question: str) -> str:
 # such a question about a thing of which a document tells more than what it is: the refund terms
 _ASKS_CONTENT = re.compile(
     r"\s*what(?:'s| is| are) the (?!(?:purpose|point|role|use|meaning) of "
-    rf"|.* (?:{_KINDS}|for)\W*$)|[{HAN}]+是什么[?？]?\s*$",
+    rf"|.* (?:{_KINDS}|for)\W*$)|[{HAN}]+是(?:什么|啥)[?？]?\s*$",
     re.IGNORECASE,
 )
 

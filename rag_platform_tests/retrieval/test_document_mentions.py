@@ -171,6 +171,8 @@ THINGS = COMMANDS | {
         ("git log 命令是做什么的？", "log"),
         ("what is ls for", "note"),  # one chunk is enough
         ("Black 有什么用", "black"),
+        ("啥是cp", "cp"),
+        ("cp 命令的作用", "cp"),
         ("什么是依赖注入", "di"),
         ("What is an index?", ""),  # this one is of the pages
         ("What is the formatter?", ""),  # asks for what the document says of it
@@ -182,7 +184,18 @@ def test_what_a_thing_is_stands_at_the_beginning_of_its_document(
     question: str, doc_id: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(f"{__name__}.FILES", THINGS)
-    for word in ("cp", "make", "git", "log", "black", "refund", "terms", "formatter", "the", "index"):
+    for word in (
+        "cp",
+        "make",
+        "git",
+        "log",
+        "black",
+        "refund",
+        "terms",
+        "formatter",
+        "the",
+        "index",
+    ):
         monkeypatch.setitem(TEXTS, word, dict.fromkeys(THINGS, 5))
     named = DocumentNames(Catalog(), Texts()).find_mentions(question)
     assert (dict(named.documents) if named else {}) == ({doc_id: 1.0} if doc_id else {})
