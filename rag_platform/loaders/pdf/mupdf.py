@@ -67,7 +67,7 @@ class PdfLoader(PagedLoader):
     max_pages: int = 100_000
 
     NAME: ClassVar[str] = "pdf"
-    VERSION: ClassVar[str] = "45"
+    VERSION: ClassVar[str] = "46"
     traits: ClassVar[Traits] = Traits(engine="pymupdf")
 
     @property

@@ -544,6 +544,19 @@ def test_chinese_in_braces_is_code_and_beside_a_url_cut_in_its_line_it_is_not(
     assert "https://tug.org/texlive/acquire.html" in facts.text
 
 
+def test_a_comment_that_begins_right_behind_its_slashes_is_code(tmp_path: Path) -> None:
+    document = pymupdf.open()
+    page = document.new_page()
+    lines = (("x := 1 //set ", "计数器"), ("x += step //add ", "累加"), ("//TODO: ", "检查溢出"))
+    for number, (code, comment) in enumerate(lines):
+        y, x = 90 + 12 * number, 50 + pymupdf.get_text_length(code, fontname="cour", fontsize=9)
+        page.insert_text((50, y), code, fontname="cour", fontsize=9)
+        page.insert_text((x, y), comment, fontname="china-s", fontsize=9)
+    document.save(tmp_path / "a.pdf")
+    facts = PdfLoader(profile="fast").load(tmp_path / "a.pdf", "a.pdf")
+    assert facts.text == "```\nx := 1 //set 计数器\nx += step //add 累加\n//TODO: 检查溢出\n```"
+
+
 def test_latin_letters_among_chinese_stand_a_space_apart_on_both_sides(tmp_path: Path) -> None:
     document = pymupdf.open()
     page = document.new_page()

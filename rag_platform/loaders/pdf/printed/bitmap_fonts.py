@@ -11,6 +11,7 @@ from math import dist
 from typing import Any
 
 from rag_platform.loaders.pdf.opening import load_pymupdf
+from rag_platform.loaders.pdf.printed.lines import is_cjk
 from rag_platform.loaders.pdf.printed.textpages import split_letters
 
 # control codes in TeX's encoding T1, those before and those after the accents
@@ -110,9 +111,13 @@ def flag_monospaced(blocks: Sequence[dict[str, Any]]) -> None:
 
 
 def _is_monospaced(spans: Sequence[dict[str, Any]]) -> bool:
-    """True if all small letters, narrow ones among them, are equally wide."""
+    """True if all small letters, narrow ones among them, are equally wide; not for a font that also
+    prints Chinese or Japanese, as in many of those all letters are half as wide as a character.
+    """
     widths: dict[str, float] = {}
     for span in spans:
+        if any(is_cjk(char["c"]) for char in span["chars"]):
+            return False
         for char, after in pairwise(span["chars"]):
             if "a" <= (letter := char["c"]) <= "z":
                 step = dist(char["origin"], after["origin"]) / (span["size"] or 1.0)

@@ -38,7 +38,7 @@ MONOSPACED = re.compile(
     re.IGNORECASE,
 )
 # begins a comment or string, in which code may have Chinese, set in a font of its own
-_COMMENT = re.compile(r"#|//(?![A-Za-z\d])|/\*|<!--|--\s|;|%|[\"'“‘]")
+_COMMENT = re.compile(r"#|(?<!:)//(?![A-Za-z\d-]+\.[A-Za-z\d])|/\*|<!--|--\s|;|%|[\"'“‘]")
 # letters of scripts with spaces; MuPDF inserts no space after them, as after any above U+0700
 _GAPPED = re.compile(r"[\u0700-\u0dff\u0f00-\u0fff\u10a0-\u177f\u1800-\u1fff\ua640-\ud7ff]")
 # the same before a Latin letter, where MuPDF inserts no space after Chinese either

@@ -112,6 +112,22 @@ def test_an_outline_font_whose_letters_are_equally_wide_is_code_whatever_its_nam
         assert {block.kind for block in facts.blocks} == {kind}
 
 
+def test_a_chinese_font_with_letters_of_half_its_width_is_not_one_of_code(tmp_path: Path) -> None:
+    with pymupdf.open() as document:
+        page = document.new_page()
+        for number, line in enumerate(
+            (
+                "各部门应当在六月三十日前完成 metadata 登记，并将本部门已有的 finance 数据与",
+                "结果提交给 Data Office 审核，审核的期限为五个工作日。",
+            )
+        ):
+            page.insert_text((60, 80 + 16 * number), line, fontname="china-s", fontsize=10)
+        document.save(tmp_path / "a.pdf")
+    facts = PdfLoader(profile="fast").load(tmp_path / "a.pdf", "a.pdf")
+    assert [block.kind for block in facts.blocks] == ["paragraph"]
+    assert "finance 数据与结果提交给 Data Office" in facts.text
+
+
 def test_a_font_measured_in_dots_is_read_with_its_digits(tmp_path: Path) -> None:
     path = write_bitmap_font(tmp_path / "dots.pdf", [b"updated", b"1998"], 30, 60, in_dots=True)
     facts = PdfLoader(profile="fast").load(path, "dots.pdf")
