@@ -446,11 +446,11 @@ def _reason_to_ignore(path: Path, source: Source) -> str:
 
 def _is_matched(relative: str, glob: str) -> bool:
     """True if a glob names the path or a folder above it; `**/` may stand for no folder."""
-    # where every other slash is doubled, `/*/` stands for any number of folders
-    path = "//" + relative.replace("/", "//")
+    # with a mark before each slash, `MARK*/` stands for any number of folders
+    path = f"/{relative}".replace("/", "\0/")
     parts = _ANY_FOLDERS.split("/" + glob.removeprefix("./").rstrip("/"))
-    wanted = "/*/".join(part.replace("/", "//") for part in parts)
-    return fnmatch(path, wanted) or fnmatch(path, wanted + "//*")
+    wanted = "\0*/".join(part.replace("/", "\0/") for part in parts)
+    return fnmatch(path, wanted) or fnmatch(path, wanted + "\0/*")
 
 
 def _reason_to_leave_out(relative: str, root: Path) -> str:

@@ -107,6 +107,8 @@ def test_nothing_is_gone_where_nothing_was_looked_through() -> None:
         ("**/drafts/**/old/**/c.md", ["drafts/old/c.md"]),
         ("./drafts/**/**/c.md", ["drafts/old/c.md"]),
         ("a**/.md", []),
+        ("**/??.md", []),
+        ("**/?.md", ["a.md", "drafts/b.md", "drafts/old/c.md"]),
         ("draft", []),
         ("*.md", ["a.md", "drafts/b.md", "drafts/old/c.md"]),
     ],
