@@ -20,6 +20,7 @@ from rag_platform.ir import Document
 from rag_platform.observability import tracing
 from rag_platform.releases.manifest import (
     FAILED_GATES,
+    NOT_ASKED,
     NOT_JUDGED,
     QUALITY_GATE,
     CheckResult,
@@ -100,7 +101,7 @@ def apply_gates(manifest: Manifest, workspace: Workspace, *, deletes: bool = Fal
     alone = deletes and not manifest.delta.get("full_build")
     not_asked = ""
     if alone:
-        not_asked = "not asked: a deletion is never held back, and nothing else came in with it"
+        not_asked = f"{NOT_ASKED}a deletion is never held back, and nothing else came in with it"
     try:
         configured = read_gates().get(namespace, ())
         if not (configured or expectations.cases):
@@ -109,7 +110,7 @@ def apply_gates(manifest: Manifest, workspace: Workspace, *, deletes: bool = Fal
     except ConfigError as error:
         if not deletes:
             raise
-        not_asked = f"not asked: a deletion is never held back, and {error.message}"
+        not_asked = f"{NOT_ASKED}a deletion is never held back, and {error.message}"
     if not_asked:
         check = CheckResult(QUALITY_GATE, True, not_asked)
         gates_before = ""

@@ -41,6 +41,7 @@ VersionEntries = dict[str, dict[str, Any]]  # one of VERSION_FIELDS to its value
 QUALITY_GATE = "quality_gate"  # the check by evaluation questions; only it can be overridden
 # begins the details of a gate that failed because a model or service was away: it is asked again
 NOT_JUDGED = "could not be judged: "
+NOT_ASKED = "not asked: "  # begins the details of a gate that a deletion alone does not need
 FAILED_GATES = "failed_gates"  # its figure; not 0 in what was published nevertheless
 
 
@@ -115,6 +116,14 @@ class Manifest:
         return bool(self.failures) and all(
             check.name == QUALITY_GATE and check.details.startswith(NOT_JUDGED)
             for check in self.failures
+        )
+
+    @property
+    def only_deletes(self) -> bool:
+        """True if no gate was asked, as it is its parent without what was deleted."""
+        return bool(self.parent) and any(
+            check.name == QUALITY_GATE and check.details.startswith(NOT_ASKED)
+            for check in self.checks
         )
 
     @property

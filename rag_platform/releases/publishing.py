@@ -497,8 +497,7 @@ def publish_candidate(
                 f" --namespace {namespace}`",
                 code="outdated_candidate",
             )
-        # a deletion alone is published with the verdict of earlier gates
-        if not manifest.is_judged and lacks_verdict(manifest) and not override:
+        if not (override or manifest.only_deletes) and lacks_verdict(manifest):
             raise ReleaseError(
                 f"release {release_id} was not judged by the gates of {namespace!r} in"
                 f" {GATES_FILE}; `rag rebuild --full --namespace {namespace}` builds one that is",

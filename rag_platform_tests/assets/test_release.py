@@ -415,13 +415,21 @@ def test_a_release_that_answers_worse_is_held_back_until_somebody_overrides(
     assert shelf.ledger.releases("default")[0].reason == "published over the quality gate: it moved"
 
 
+@pytest.mark.parametrize("judged_before", [False, True])
 def test_a_candidate_that_no_gate_judged_is_not_published(
-    take: Any, shelf: Any, config_folder: Path
+    take: Any, shelf: Any, config_folder: Path, judged_before: bool
 ) -> None:
     take(gate="# Gate\n\nThe gate opens at 05:30.\n")
-    (config_folder / "gates.yaml").write_text("default: [{dataset: golden}]\n", encoding="utf-8")
+    if judged_before:
+        case = expectation("When does the gate open?", file="gate.md")
+        add_expectation(shelf.store, "default", case)
     strategy = load_strategy(shelf.settings, "tiny")
-    manifest, _ = build_candidate("default", Workspace(**vars(shelf.root), strategy=strategy))
+    workspace = Workspace(**vars(shelf.root), strategy=strategy)
+    manifest, _ = build_candidate("default", workspace)
+    if judged_before:
+        manifest = apply_gates(manifest, workspace)
+        assert manifest.is_judged and not manifest.failures
+    (config_folder / "gates.yaml").write_text("default: [{dataset: golden}]\n", encoding="utf-8")
     with pytest.raises(ReleaseError, match="was not judged"):
         publish_candidate("default", manifest.release_id, shelf.root)
 
