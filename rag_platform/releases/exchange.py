@@ -22,6 +22,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from rag_platform.config.settings import Strategy
 from rag_platform.errors import ConfigError, InputError, IntegrityError, ReleaseError
 from rag_platform.indexes.catalog import CatalogReader
 from rag_platform.indexes.catalog_tables import CATALOG
@@ -281,6 +282,7 @@ def _check_documents(
     deletions = [{name: item[name] for name in fields} for item in head.get("deletions", ())]
     records: list[tuple[Any, Any]] = [
         (Manifest, asdict(manifest)),
+        (Strategy, manifest.strategy_config),
         (list[tuple[Document, Version]], [(asdict(one), asdict(other)) for one, other in pairs]),
         (dict[str, list[Json]], head["operations"]),
         *((fields[name], value) for item in deletions for name, value in item.items()),

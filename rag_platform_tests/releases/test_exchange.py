@@ -291,7 +291,15 @@ def test_records_that_a_forger_left_out_are_refused_in_one_line(
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"oddity": 1}, {"profiles": {}}, {"strategy": None}, {"counts": None}, {"delta": 1}]
+    "wrong",
+    [
+        {"oddity": 1},
+        {"profiles": {}},
+        {"strategy": None},
+        {"strategy_config": {}},
+        {"counts": None},
+        {"delta": 1},
+    ],
 )
 def test_a_forged_manifest_is_refused_in_one_line(
     exported: Path, root: DataRoot, tmp_path: Path, wrong: dict[str, object]
