@@ -152,7 +152,7 @@ def _separate_code(regions: Sequence[Region], pieces: Sequence[Sequence[Run]]) -
     for whole, owned in zip(regions, pieces, strict=True):
         size = owned[0].size if owned else 0.0
         is_term = whole.label == "section-header" and all(r.mono and not r.bold for r in owned)
-        if is_term and above is not None and _is_next_line(above, whole.bbox, size):
+        if is_term and above is not None and _is_next_line(above, whole.bbox, 0.0):
             whole = replace(whole, label="text")  # a line of the code above
         for region, code in _split_code(whole, owned):
             joined = (
