@@ -214,8 +214,8 @@ class _Finder:
             self.finds.refuse(Path(path_or_text).name, *why_missing(str(path_or_text)))
 
     def _refuse_moved(self, new: Source) -> None:
-        """Raise InputError when a folder has most files of a source whose own folder is gone, at
-        least one of them unchanged: README.md alone is in many folders.
+        """Raise InputError when a folder has most files of a source whose own folder is gone, and
+        they are unchanged: a README.md and the same licence are in many folders.
         """
         start = f"{new.name}/"
         held = {uri.removeprefix(start) for uri in self.finds.held() if uri.startswith(start)}
@@ -227,12 +227,12 @@ class _Finder:
                 for uri, version in self._active.items()
                 if self._source_of[uri] == source.name
             }
-            here = sorted(held & versions.keys())
-            paths = {name: self.finds.found[start + name].path for name in here}
-            if 2 * len(here) > len(versions) and any(
+            paths = {name: self.finds.found[start + name].path for name in held & versions.keys()}
+            unchanged = sum(
                 os.access(path, os.R_OK) and versions[name].endswith(f"@{sha256_file(path)[:12]}")
                 for name, path in paths.items()
-            ):
+            )
+            if 2 * unchanged > len(versions):
                 raise InputError(
                     f"the folder of source {source.name!r}, {source.root}, is gone, and most of its"
                     f" files are here: where it was moved, repeat with --source {source.name}"

@@ -289,6 +289,15 @@ def test_a_folder_with_few_files_of_one_that_is_gone_is_a_source_of_its_own(
     assert set(decisions(library.receive(moved, source="docs", moved=True))) >= {"docs/a.md"}
 
 
+def test_another_folder_that_shares_one_file_with_one_that_is_gone_is_a_source_of_its_own(
+    library: Library,
+) -> None:
+    other = move_three_files(library)
+    for name in ("b.md", "sub/c.md"):
+        (other / name).write_text("# Other", encoding="utf-8")
+    assert set(decisions(library.receive(other)).values()) == {"new"}
+
+
 def test_a_folder_of_a_reserved_name_is_named_after_its_parent_too(
     library: Library, tmp_path: Path
 ) -> None:
