@@ -72,7 +72,7 @@ class PdfiumLoader(PagedLoader):
     profile: Literal["fast"] = "fast"
 
     NAME: ClassVar[str] = "pdfium"
-    VERSION: ClassVar[str] = "36"
+    VERSION: ClassVar[str] = "37"
     traits: ClassVar[Traits] = Traits(engine="pdfium")
 
     @property

@@ -606,8 +606,8 @@ def test_regions_of_code_below_each_other_are_one_block() -> None:
     assert [block.kind for block in blocks] == ["code", "heading", "code"]
     # a blank line sets a heading off
     heading, place = line("init(name)", 38), Region((8, 37, 200, 47), "section-header")
-    blocks, _ = page_blocks(1, [*runs[:2], heading], [regions[0], regions[1], place])
-    assert [block.kind for block in blocks] == ["code", "heading"]
+    blocks, _ = page_blocks(1, [*runs[:2], heading, prose], [*regions[:2], place, regions[2]])
+    assert [block.kind for block in blocks] == ["code", "heading", "heading"]
 
 
 def test_a_monospaced_term_and_the_explanation_below_it_are_one_text() -> None:
