@@ -11,8 +11,8 @@ from math import dist
 from typing import Any
 
 from rag_platform.loaders.pdf.opening import load_pymupdf
-from rag_platform.loaders.pdf.printed.lines import is_cjk
 from rag_platform.loaders.pdf.printed.textpages import split_letters
+from rag_platform.text.scripts import CJK
 
 # control codes in TeX's encoding T1, those before and those after the accents
 _T1 = str.maketrans(
@@ -25,6 +25,7 @@ BULLET_CODE = "\x88"  # in TeX's encoding TS1, a font of symbols
 _TS1 = str.maketrans(dict(zip(f"{BULLET_CODE}\x84\x85\x87\x89\x97", "•†‡‰℃™", strict=True)))
 _OTHER_ENCODING = re.compile("[\x0b-\x0f]")  # ligatures in the encoding OT1, no letters in T1
 _WORD = re.compile("[a-z]{4}")  # not in the symbols of a formula
+_CJK = re.compile(f"[{CJK}]")
 _NARROW = frozenset("ijl")  # letters that in other fonts are half as wide as most
 _MIN_LETTERS = 4  # different ones that show the widths of a font, at least
 _SAME_WIDTH = 0.02  # ems by which the letters of a monospaced font may differ
@@ -112,12 +113,12 @@ def flag_monospaced(blocks: Sequence[dict[str, Any]]) -> None:
 
 def _is_monospaced(spans: Sequence[dict[str, Any]]) -> bool:
     """True if all small letters, narrow ones among them, are equally wide; not for a font that also
-    prints Chinese or Japanese, as in many of those all letters are half as wide as a character.
+    prints Chinese, Japanese or Korean, as in many of those all letters are half a character wide.
     """
+    if _CJK.search(_text(spans)):
+        return False
     widths: dict[str, float] = {}
     for span in spans:
-        if any(is_cjk(char["c"]) for char in span["chars"]):
-            return False
         for char, after in pairwise(span["chars"]):
             if "a" <= (letter := char["c"]) <= "z":
                 step = dist(char["origin"], after["origin"]) / (span["size"] or 1.0)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pymupdf
+import pytest
 
 from rag_platform.loaders.pdf.mupdf import PdfLoader
 from rag_platform.loaders.pdf.pdfium import PdfiumLoader
@@ -112,20 +113,38 @@ def test_an_outline_font_whose_letters_are_equally_wide_is_code_whatever_its_nam
         assert {block.kind for block in facts.blocks} == {kind}
 
 
-def test_a_chinese_font_with_letters_of_half_its_width_is_not_one_of_code(tmp_path: Path) -> None:
-    with pymupdf.open() as document:
-        page = document.new_page()
-        for number, line in enumerate(
+@pytest.mark.parametrize(
+    ("font", "lines", "text"),
+    [
+        (
+            "china-s",
             (
                 "各部门应当在六月三十日前完成 metadata 登记，并将本部门已有的 finance 数据与",
                 "结果提交给 Data Office 审核，审核的期限为五个工作日。",
-            )
-        ):
-            page.insert_text((60, 80 + 16 * number), line, fontname="china-s", fontsize=10)
+            ),
+            "finance 数据与结果提交给 Data Office",
+        ),
+        (
+            "korea",
+            (
+                "모든 부서는 유월 말까지 metadata 등록을 마치고 부서의 finance 자료와 그 결과를",
+                "Data Office 심사에 제출해야 하며, 심사 기간은 닷새이다.",
+            ),
+            "그 결과를 Data Office 심사에",
+        ),
+    ],
+)
+def test_a_font_of_chinese_or_korean_with_letters_of_one_width_is_not_one_of_code(
+    tmp_path: Path, font: str, lines: tuple[str, str], text: str
+) -> None:
+    with pymupdf.open() as document:
+        page = document.new_page()
+        for number, line in enumerate(lines):
+            page.insert_text((60, 80 + 16 * number), line, fontname=font, fontsize=10)
         document.save(tmp_path / "a.pdf")
     facts = PdfLoader(profile="fast").load(tmp_path / "a.pdf", "a.pdf")
     assert [block.kind for block in facts.blocks] == ["paragraph"]
-    assert "finance 数据与结果提交给 Data Office" in facts.text
+    assert text in facts.text
 
 
 def test_a_font_measured_in_dots_is_read_with_its_digits(tmp_path: Path) -> None:
