@@ -117,9 +117,9 @@ def ingest(
     receiving = ReceiveOptions(metadata=parse_pairs(metadata, "--meta"), **options)
     paths = [item for item in inputs if item != "-" and not is_url(item)]
     # the folder of a source that is gone is refused with what brings it back
-    roots = {
-        it.root for known in context.ledger.namespaces() for it in context.ledger.sources(known)
-    }
+    chosen = context.given_namespace
+    known = [chosen] if chosen else context.ledger.namespaces()
+    roots = {source.root for name in known for source in context.ledger.sources(name)}
     require_there([path for path in paths if os.path.abspath(path) not in roots])
     if inputs and not context.given_namespace:
         given_paths = map(Path, paths)

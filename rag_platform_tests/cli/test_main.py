@@ -488,6 +488,8 @@ def test_a_folder_stays_in_the_library_that_reads_it(desk: Any) -> None:
     assert moved.error["code"] == "source_taken"
     gone = desk.call("ingest", folder, "--namespace", "hr").data["failures"][0]
     assert gone["code"] == "missing_path" and "--moved --sync`" in gone["reason"]
+    unknown = desk.call("ingest", folder, "--namespace", "other")  # never read it
+    assert unknown.error["message"].startswith("no file or folder at")
     folder.with_name("old").rename(folder)
     both = desk.call("ingest", folder, elsewhere)
     assert {it["version_id"].partition(".")[0] for it in both.data["documents"]} == {"default"}
