@@ -9,6 +9,7 @@ recorded, so that a proof can count afterwards what every store still holds.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Protocol
@@ -249,12 +250,24 @@ def start_delete(
     """Hide what a plan names from now on, and launch the job that releases without it and, if
     `hard`, purges its data.
 
-    `on_hidden` is called with the source_uri of a whole document before its job starts.
+    `on_hidden` is called with the source_uri of a whole document before its job starts; if it
+    raises, this and all other jobs start before the error is passed on.
     A `soft` deletion keeps the data until retention ends. An interrupted hard deletion is
     continued. Raises InputError `already_deleted`.
     """
+    started: list[StartedDeletion] = []
+    with ExitStack() as last_first:
+        for it in (plan, *reversed(plan.old_names)):
+            last_first.callback(lambda it: started.append(_start(it, root, on_hidden)), it)
+    *old_names, own = started
+    return replace(own, old_names=tuple(old_names))
+
+
+def _start(
+    plan: DeletionPlan, root: DataRoot, on_hidden: Callable[[str], object]
+) -> StartedDeletion:
+    """The same without the document's old names."""
     store, ledger = root.store, root.ledger
-    old_names = tuple(start_delete(old, root, on_hidden) for old in plan.old_names)
     document, version_id, affected = plan.document, plan.version_id, plan.affected
     namespace, mode = document.namespace, plan.mode
     doc_id, version_ids = document.doc_id, [version.version_id for version in plan.versions]
@@ -302,7 +315,7 @@ def start_delete(
             on_hidden(document.source_uri)
     finally:  # the tombstone is in force, so the rest must follow
         process = jobs.launch(job, root.settings, store).process
-    return StartedDeletion(job, process, tombstone, document, old_names)
+    return StartedDeletion(job, process, tombstone, document)
 
 
 def name_purge(namespace: str, doc_id: str, version_id: str | None) -> str:
