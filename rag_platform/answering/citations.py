@@ -38,6 +38,11 @@ _SPACE_BEFORE_STOP = re.compile(
 )
 _CHUNK_LINK = re.compile(r"\[([^\[\]]*)\]\(chunk://([^()\s]+)\)")
 _MARKS = re.compile(rf"(?:\s*{_MARK.pattern})+")
+# between two sentences: a word of four letters that is no abbreviation, a full stop, a small letter
+_RUN_ON = re.compile(
+    r"(?<=[a-z]{4}\.)(?<!approx\.)(?<!corp\.)(?<!dept\.)(?<!excl\.)(?<!incl\.)(?<!prof\.)"
+    r"(?<!resp\.)[ \t]+(?=[a-z])"
+)
 # marks as models write them: [1, 2], [1][2], [^1], 【1】, 【1†source】, [1](link), [passage 1]
 _LOOSE_MARK = re.compile(
     r"(?<!\\)(?:\[|【)\^?(?:passage |source |来源|段落)?(\d{1,3}(?:\s*[,，、"
@@ -231,13 +236,6 @@ def _normalise_marks(text: str, evidence: Sequence[Hit]) -> tuple[str, list[int]
     if dangling:
         text = re.sub(r"[ \t]+(?=[.。,，;；\n]|\Z)", "", text)
     return text, list(dangling)
-
-
-# between two sentences: a word of four letters that is no abbreviation, a full stop, a small letter
-_RUN_ON = re.compile(
-    r"(?<=[a-z]{4}\.)(?<!approx\.)(?<!corp\.)(?<!dept\.)(?<!excl\.)(?<!incl\.)(?<!prof\.)"
-    r"(?<!resp\.)[ \t]+(?=[a-z])"
-)
 
 
 @dataclass(slots=True)

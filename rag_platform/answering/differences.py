@@ -97,10 +97,10 @@ def find_difference(sentence: str, passages: Sequence[Hit]) -> str:
     sentence, text, headings = count_alike(sentence, text, headings)
     if (reason := compare_with_rows(sentence, text)) is not None:
         return reason
-    if reason := find_foreign_flag(sentence, text):
-        return reason
-    return find_contradiction(sentence, text, headings) or find_misplacement(
-        sentence, text, headings
+    return (
+        find_foreign_flag(sentence, text)
+        or find_contradiction(sentence, text, headings)
+        or find_misplacement(sentence, text, headings)
     )
 
 
@@ -111,18 +111,16 @@ def find_foreign_flag(sentence: str, text: str) -> str:
     asked = {*find_flags(sentence)}
     if not asked:
         return ""
-    words, best, label = meaning(sentence), {True: 0.0, False: 0.0}, ""
+    words, own, foreign, label = meaning(sentence), 0.0, 0.0, ""
     for unit in units(text):
         above = unit.headings[-1][1] if unit.headings else ""
-        quote = text[unit.start : unit.end]
-        is_asked = not asked.isdisjoint(find_flags(f"{above}\n{quote}"))
-        if not is_asked and not find_flags(above):
-            continue
-        shared = _weigh(words & meaning(quote))
-        if shared > best[is_asked]:
-            best[is_asked], label = shared, label if is_asked else above
+        quote, described = text[unit.start : unit.end], find_flags(above)
+        if not asked.isdisjoint([*described, *find_flags(quote)]):
+            own = max(own, _weigh(words & meaning(quote)))
+        elif described and (shared := _weigh(words & meaning(quote))) > foreign:
+            foreign, label = shared, above
     named = ", ".join(sorted(asked))
-    is_foreign = best[True] < FLAG_MARGIN * best[False]
+    is_foreign = own < FLAG_MARGIN * foreign
     return f"it says of {named} what the text says of {label}" if is_foreign else ""
 
 

@@ -494,17 +494,16 @@ def _read_titled(
     is: what is below it.
     """
     found: dict[tuple[int, Part], _Entry] = {}
-    thing = meaning(find_thing(question))
+    thing, entry = meaning(find_thing(question)), _Entry(find(question), 0, 1.0)
     for n, (hit, parts) in enumerate(zip(evidence, passages, strict=True)):
         units, section = read_layout(hit.chunk_text).units, split_path(hit.section_path)[-1:]
+        if explains(question, hit):
+            found |= {(n, part): entry for part in _find_beginning(hit, parts)}
         for part in parts:
             labels = [ANCHOR.sub("", words) for _, words in units[part.first].headings]
             defined = thing and labels and meaning(labels[-1]) == thing
             if defined or any(is_asked(question, title) for title in labels or section):
-                found[n, part] = _Entry(find(question), 0, 1.0)
-        if explains(question, hit):
-            for part in _find_beginning(hit, parts):
-                found.setdefault((n, part), _Entry(find(question), 0, 1.0))
+                found[n, part] = entry
     return _set_apart(found, passages, [frozenset()] * len(evidence))
 
 

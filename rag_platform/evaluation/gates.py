@@ -386,8 +386,9 @@ def _judge_means(
             measured = ", ".join(sort_metrics(values)) or "nothing"
             missed.append(f"{metric} has a floor and was not measured; measured: {measured}")
             continue
-        found = f"{metric} is {mean(of_cases):.3f} over {pluralise(len(of_cases), 'question')}"
-        if mean(of_cases) < least:
+        reaches = mean(of_cases)
+        found = f"{metric} is {reaches:.3f} over {pluralise(len(of_cases), 'question')}"
+        if reaches < least:
             missed.append(f"{found}, the floor is {least:g}")
         else:
             reached.append(f"{found} and reaches the floor, {least:g}")

@@ -60,6 +60,8 @@ MAX_SECTION_CHUNKS: Final = 5_000
 MAX_NAMESAKES: Final = 256
 # maximum documents about the thing of which a question asks what it is; chosen by hand
 MAX_EXPLAINING: Final = 8
+# added to how clearly such a document is named, for its beginning; chosen by hand
+BEGINNING_WEIGHT: Final = 2.0
 # minimum chunks with a word in the documents named by it, for one chunk elsewhere; chosen by hand
 OWN_CHUNKS: Final = 3
 # chunks elsewhere, of which one may have the word in any case; chosen by hand

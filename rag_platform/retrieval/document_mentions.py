@@ -31,6 +31,7 @@ from rag_platform.query.section_numbers import (
     is_in_sections,
 )
 from rag_platform.retrieval.constants import (
+    BEGINNING_WEIGHT,
     FOREIGN_CHUNKS,
     KEPT_NAMED,
     MAX_EXPLAINING,
@@ -60,7 +61,7 @@ class Mentions:
     """The documents that a question names, their chunks, and how clearly each is named."""
 
     documents: Mapping[str, float]  # doc_id to 0 to 1
-    # chunk_id to the same, 1 more in the section, 2 more where the document says what it is about
+    # chunk_id to the same, and more in the section: 1, or BEGINNING_WEIGHT
     chunks: Mapping[str, float]
     chunk_ids: frozenset[str]  # one object for the same documents, by which readers cache
     section: frozenset[str]  # the chunks of a section that the question names by its number
@@ -115,9 +116,11 @@ class DocumentNames:
 
     def find_all_named(self, name: str) -> list[str]:
         """The ids of the documents with all words of a name; none if there are too many to read."""
-        if has_han(name):
+        return self._find_with_all(name_words(name)[0])
+
+    def _find_with_all(self, words: Set[str]) -> list[str]:
+        if any(map(has_han, words)):
             self._names.read_chinese()
-        words, _ = name_words(name)
         holders = self._names.holders(words)
         found = [set(holders[it][0]) if it in holders else set() for it in words]
         meant = set.intersection(*found) if found else set()
@@ -133,7 +136,7 @@ class DocumentNames:
         rows = select_in(
             self._catalog.select,
             "SELECT doc_id, filename, title, source_uri FROM documents WHERE doc_id IN (?)",
-            self.find_all_named(" ".join(thing)),
+            self._find_with_all(thing),
         )
         about = sorted(row[0] for row in rows if is_about(thing, *row[1:]))
         if not 0 < len(about) <= MAX_EXPLAINING:
@@ -147,7 +150,7 @@ class DocumentNames:
         first = frozenset(chunk_id for (chunk_id,) in begins)
         return Mentions(
             dict.fromkeys(about, 1.0),
-            {it: 3.0 if it in first else 1.0 for it in owner},
+            {it: 1.0 + BEGINNING_WEIGHT * (it in first) for it in owner},
             chunk_ids,
             first,
             (),

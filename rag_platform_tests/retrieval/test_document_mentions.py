@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -76,6 +76,15 @@ class Texts:
         )
 
 
+def read_instead(
+    files: Mapping[str, tuple[str, str, str, int]], words: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Documents of these files in place of FILES, all of which have the words."""
+    monkeypatch.setattr(f"{__name__}.FILES", files)
+    for word in words.split():
+        monkeypatch.setitem(TEXTS, word, dict.fromkeys(files, 5))
+
+
 def documents(question: str) -> dict[str, float]:
     named = DocumentNames(Catalog(), Texts()).find_mentions(question)
     return dict(named.documents) if named else {}
@@ -115,10 +124,7 @@ SERIES = {
 def test_a_number_in_a_series_names_a_document(
     question: str, doc_id: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(f"{__name__}.FILES", SERIES)
-    everywhere = dict.fromkeys(SERIES, 5)
-    for word in ("rfc", "rfc1034", "rfc1035", "pep", "contract"):
-        monkeypatch.setitem(TEXTS, word, everywhere)
+    read_instead(SERIES, "rfc rfc1034 rfc1035 pep contract", monkeypatch)
     assert documents(question) == {doc_id: 1.0}
     assert documents("Do RFC 9999, PEP 8.1 and contract C exist?") == {}
 
@@ -149,9 +155,7 @@ COMMANDS = {
 def test_the_command_of_a_flag_names_its_document(
     question: str, doc_id: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(f"{__name__}.FILES", COMMANDS)
-    for word in ("cp", "make", "git", "log"):
-        monkeypatch.setitem(TEXTS, word, dict.fromkeys(COMMANDS, 5))
+    read_instead(COMMANDS, "cp make git log", monkeypatch)
     assert documents(question) == ({doc_id: 1.0} if doc_id else {})
 
 
@@ -161,6 +165,7 @@ THINGS = COMMANDS | {
     "di": ("docs", "injection.md", "依赖注入", 6),
     "terms": ("docs", "refund-terms.md", "Refund terms", 6),
 }
+SAID = "cp make git log black refund terms formatter the index"
 
 
 @pytest.mark.parametrize(
@@ -177,31 +182,23 @@ THINGS = COMMANDS | {
         ("What is an index?", ""),  # this one is of the pages
         ("What is the formatter?", ""),  # asks for what the document says of it
         ("What are the refund terms?", ""),
-        ("what does make -n do", "make"),
     ],
 )
 def test_what_a_thing_is_stands_at_the_beginning_of_its_document(
     question: str, doc_id: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(f"{__name__}.FILES", THINGS)
-    for word in (
-        "cp",
-        "make",
-        "git",
-        "log",
-        "black",
-        "refund",
-        "terms",
-        "formatter",
-        "the",
-        "index",
-    ):
-        monkeypatch.setitem(TEXTS, word, dict.fromkeys(THINGS, 5))
+    read_instead(THINGS, SAID, monkeypatch)
     named = DocumentNames(Catalog(), Texts()).find_mentions(question)
     assert (dict(named.documents) if named else {}) == ({doc_id: 1.0} if doc_id else {})
     if named:
-        first = set() if "-n" in question else {f"{doc_id}-0"}
-        assert named.section == first and named.words == (("make",) if "-n" in question else ())
+        assert (named.section, named.words) == ({f"{doc_id}-0"}, ())
+
+
+def test_a_thing_with_a_flag_has_no_beginning(monkeypatch: pytest.MonkeyPatch) -> None:
+    read_instead(THINGS, SAID, monkeypatch)
+    named = DocumentNames(Catalog(), Texts()).find_mentions("what does make -n do")
+    assert named is not None and dict(named.documents) == {"make": 1.0}
+    assert (named.section, named.words) == (set(), ("make",))
 
 
 def test_a_chinese_name_is_a_word_of_the_dictionary() -> None:
